@@ -78,9 +78,10 @@ AN_API an_status an_import_write(const an_import *file, const char *path, an_imp
                                  char why[AN_IMPORT_WHY]);
 
 typedef enum an_import_mode { AN_IMPORT_TRAIN, AN_IMPORT_EVAL } an_import_mode;
-/* Builds the graph. in[], out[]: in the order of AN_IMPORT_INPUT and _OUTPUT; a result that is no tensor is NULL. In
- * training buffers take their new values when the step is evaluated. Evaluation takes the file's own program for it; where
- * there is none, the one for training with dropout off and running statistics. */
+/* Builds the graph. in[], out[]: in the order of AN_IMPORT_INPUT and _OUTPUT; a result that is no tensor is NULL, as is one
+ * that the file's program for evaluation lacks. In training buffers take their new values when the step is evaluated.
+ * Evaluation takes the file's own program for it; where there is none, the one for training with dropout off and running
+ * statistics. */
 AN_API an_status an_import_build(an_import_model *m, an_import_mode mode, an_tensor *const *in, an_tensor **out,
                                  char why[AN_IMPORT_WHY]);
 

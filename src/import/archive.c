@@ -116,8 +116,10 @@ static an_status read_meta(an_err *err, const an_pt2 *a, const json_t *entry, an
     t->torch_dtype = number > 0 && number < 256 ? (int)number : 0;
     t->item_bytes = (int64_t)an_pt2_dtype_bytes(t->torch_dtype);
     if (t->item_bytes == 0)
-        return an_fail(err, AN_E_UNSUPPORTED, "%s: tensor %s: dtype number %lld is not known here", a->path,
-                       an_quoted(t->name, quoted), (long long)number);
+        return an_fail(
+            err, AN_E_UNSUPPORTED,
+            "%s: tensor %s: its dtype (number %lld of PyTorch's) is none that anneal has; export it in float32",
+            a->path, an_quoted(t->name, quoted), (long long)number);
     AN_TRY(an_pt2_int(err, a, t->name, json_object_get(meta, "storage_offset"), &t->offset));
     AN_TRY(read_sizes(err, a, t->name, json_object_get(meta, "sizes"), t->dim, &t->rank));
     AN_TRY(read_sizes(err, a, t->name, json_object_get(meta, "strides"), t->stride, &strides));
@@ -259,7 +261,8 @@ static an_status check_byteorder(an_err *err, const an_pt2 *a)
     snprintf(name, sizeof name, "%sbyteorder", a->folder);
     const an_zip_member *m = an_zip_find(&a->zip, name);
     if (!m || (m->bytes == 6 && memcmp(a->zip.data + m->at, "little", 6) == 0)) return AN_OK;
-    return an_fail(err, AN_E_UNSUPPORTED, "%s: its tensors are not little-endian", a->path);
+    return an_fail(err, AN_E_UNSUPPORTED,
+                   "%s: its tensors are not little-endian; export the model on a little-endian machine", a->path);
 }
 
 static an_status check_version(an_err *err, const an_pt2 *a)

@@ -9,20 +9,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void tell(char *why, const an_err *err)
+/* `why`: the caller's AN_IMPORT_WHY bytes, or NULL. */
+static void give_reason(char *why, const an_err *err)
 {
     if (why) snprintf(why, AN_IMPORT_WHY, "%s", err->text);
 }
 
 /* ---- opening */
 
+/* The i-th input that the caller gives, NULL: there are fewer. An input that is no tensor does not count. */
+static const an_pt2_input *user_input(const an_pt2_graph *g, int i)
+{
+    for (int32_t k = 0; k < g->n_inputs; k++)
+        if (g->input[k].kind == AN_INPUT_USER && g->input[k].value >= 0 && i-- == 0) return &g->input[k];
+    return NULL;
+}
+
+/* The i-th result that the caller gets, NULL: there are fewer. */
+static const an_pt2_output *user_output(const an_pt2_graph *g, int i)
+{
+    for (int32_t k = 0; k < g->n_outputs; k++)
+        if (g->output[k].kind != AN_OUTPUT_BUFFER && i-- == 0) return &g->output[k];
+    return NULL;
+}
+
+static int count_user_inputs(const an_pt2_graph *g)
+{
+    int n = 0;
+    while (user_input(g, n)) n++;
+    return n;
+}
+
 static an_status list_tensors(an_err *err, an_import *f)
 {
     const an_pt2 *a = &f->archive;
-    bool *seen = AN_NEW_ARRAY(&f->archive.arena, bool, a->n_tensors + 1);
     f->parameters = AN_NEW_ARRAY(&f->archive.arena, int32_t, a->n_tensors + 1);
     f->buffers = AN_NEW_ARRAY(&f->archive.arena, int32_t, a->n_tensors + 1);
-    if (!seen || !f->parameters || !f->buffers) return an_fail_nomem(err, a->path, 0);
+    if (!f->parameters || !f->buffers) return an_fail_nomem(err, a->path, 0);
     for (int32_t i = 0; i < a->n_tensors; i++) {
         if (a->tensor[i].parameter)
             f->parameters[f->n_parameters++] = i;
@@ -37,6 +60,13 @@ static an_status read_graphs(an_err *err, an_import *f)
     AN_TRY(an_pt2_graph_open(err, &f->archive, f->archive.model, &f->graph[AN_PROGRAM_TRAIN]));
     f->has_eval = f->archive.eval != NULL;
     if (f->has_eval) AN_TRY(an_pt2_graph_open(err, &f->archive, f->archive.eval, &f->graph[AN_PROGRAM_EVAL]));
+    const int in_train = count_user_inputs(&f->graph[AN_PROGRAM_TRAIN]);
+    const int in_eval = f->has_eval ? count_user_inputs(&f->graph[AN_PROGRAM_EVAL]) : in_train;
+    if (in_eval != in_train)
+        return an_fail(err, AN_E_UNSUPPORTED,
+                       "%s: the program for evaluation takes %d inputs, the one for training %d: export both of one "
+                       "model with the same arguments",
+                       f->archive.path, in_eval, in_train);
     return list_tensors(err, f);
 }
 
@@ -44,7 +74,7 @@ static an_import *opened(an_status status, an_err *err, an_import *f, char *why)
 {
     if (status == AN_OK) status = read_graphs(err, f);
     if (status == AN_OK) return f;
-    tell(why, err);
+    give_reason(why, err);
     an_import_close(f);
     return NULL;
 }
@@ -53,7 +83,7 @@ an_import *an_import_open(const char *path, char why[AN_IMPORT_WHY])
 {
     an_err err = {0};
     an_import *f = calloc(1, sizeof *f);
-    if (!f) (void)an_fail_nomem(&err, path, sizeof *f), tell(why, &err);
+    if (!f) (void)an_fail_nomem(&err, path, sizeof *f), give_reason(why, &err);
     return f ? opened(an_pt2_open(&err, path, &f->archive), &err, f, why) : NULL;
 }
 
@@ -61,7 +91,7 @@ an_import *an_import_open_description(const char *name, const char *json, size_t
 {
     an_err err = {0};
     an_import *f = calloc(1, sizeof *f);
-    if (!f) (void)an_fail_nomem(&err, name, sizeof *f), tell(why, &err);
+    if (!f) (void)an_fail_nomem(&err, name, sizeof *f), give_reason(why, &err);
     return f ? opened(an_pt2_open_description(&err, name, json, bytes, &f->archive), &err, f, why) : NULL;
 }
 
@@ -82,20 +112,6 @@ char *an_import_description(const an_import *f)
 }
 
 /* ---- what is in it */
-
-static const an_pt2_input *user_input(const an_pt2_graph *g, int i)
-{
-    for (int32_t k = 0; k < g->n_inputs; k++)
-        if (g->input[k].kind == AN_INPUT_USER && g->input[k].value >= 0 && i-- == 0) return &g->input[k];
-    return NULL;
-}
-
-static const an_pt2_output *user_output(const an_pt2_graph *g, int i)
-{
-    for (int32_t k = 0; k < g->n_outputs; k++)
-        if (g->output[k].kind != AN_OUTPUT_BUFFER && i-- == 0) return &g->output[k];
-    return NULL;
-}
 
 int an_import_count(const an_import *f, an_import_kind kind)
 {
@@ -130,7 +146,7 @@ static void describe_tensor(const an_pt2 *a, const an_pt2_tensor *t, an_import_e
     if (t->parameter && first != t && first->parameter) out->tied_to = first->name;
 }
 
-/* The rows of the smallest table that this value is looked up in, as it is; 0: none. */
+/* The rows of the smallest embedding table whose ids are this value itself, not computed from it; 0: there is none. */
 static int64_t ids_below(const an_pt2_graph *g, int32_t value)
 {
     int64_t rows = 0;
@@ -200,7 +216,7 @@ an_status an_import_check(an_import *f, char why[AN_IMPORT_WHY])
 {
     an_err err = {0};
     an_status status = resolve(&err, f);
-    if (status != AN_OK) tell(why, &err);
+    if (status != AN_OK) give_reason(why, &err);
     return status;
 }
 
@@ -228,7 +244,7 @@ an_status an_import_write(const an_import *f, const char *path, an_import_read r
     an_err err = {0};
     reader r = {&f->archive, read, user};
     an_status status = an_pt2_write(&err, &f->archive, path, read_one, &r);
-    if (status != AN_OK) tell(why, &err);
+    if (status != AN_OK) give_reason(why, &err);
     return status;
 }
 
@@ -321,7 +337,7 @@ an_import_model *an_import_bind(an_import *f, an_ctx *cx, char why[AN_IMPORT_WHY
         status = an_fail_nomem(&err, f->archive.path, sizeof *m);
     }
     if (status == AN_OK) return m;
-    tell(why, &err);
+    give_reason(why, &err);
     an_import_release(m);
     return NULL;
 }
@@ -369,26 +385,25 @@ static an_status set_inputs(an_build *b, const an_import_model *m, an_tensor *co
     return AN_OK;
 }
 
-static void assign(an_build *b, an_tensor *state, const an_built_value *v)
+static void assign(an_tensor *state, const an_built_value *v)
 {
     an_tensor *t = an_plain(v->t, v->last);
     if (t != state)
         an_assign_at(AN_AT, state, an_dtype_of(t) == an_dtype_of(state) ? t : an_cast_at(AN_AT, t, an_dtype_of(state)));
-    (void)b;
 }
 
 static void assign_buffers(an_build *b, const an_import_model *m)
 {
     for (int32_t i = 0; i < b->g->n_inputs; i++) { /* those that were written in place */
         const an_pt2_input *x = &b->g->input[i];
-        if (x->kind == AN_INPUT_BUFFER && x->value >= 0) assign(b, m->tensor[x->tensor], an_build_get(b, x->value));
+        if (x->kind == AN_INPUT_BUFFER && x->value >= 0) assign(m->tensor[x->tensor], an_build_get(b, x->value));
     }
     for (int32_t i = 0; i < b->g->n_outputs; i++) {
         const an_pt2_output *o = &b->g->output[i];
         if (o->kind != AN_OUTPUT_BUFFER) continue;
         for (int32_t k = 0; k < b->g->n_inputs; k++)
             if (b->g->input[k].kind == AN_INPUT_BUFFER && strcmp(b->g->input[k].name, o->name) == 0)
-                assign(b, m->tensor[b->g->input[k].tensor], an_build_get(b, o->value));
+                assign(m->tensor[b->g->input[k].tensor], an_build_get(b, o->value));
     }
 }
 
@@ -414,15 +429,17 @@ an_status an_import_build_as(an_import_model *m, an_import_mode mode, an_tensor 
     an_status status = set_inputs(&b, m, in, last_in);
     if (status == AN_OK) status = an_build_run(&b);
     b.now = NULL;
-    const an_pt2_output *o;
-    for (int i = 0; status == AN_OK && (o = user_output(g, i)) != NULL; i++) {
-        const an_built_value *v = o->value >= 0 ? an_build_get(&b, o->value) : NULL;
+    /* Those of the program for training: they are the length of the caller's out[]. */
+    const int n_out = an_import_count(m->file, AN_IMPORT_OUTPUT);
+    for (int i = 0; status == AN_OK && i < n_out; i++) {
+        const an_pt2_output *o = user_output(g, i);
+        const an_built_value *v = o && o->value >= 0 ? an_build_get(&b, o->value) : NULL;
         out[i] = v ? last_out ? v->t : an_value_tensor(&b, o->value) : NULL;
         if (last_out) last_out[i] = v && v->last;
     }
     if (status == AN_OK && training) assign_buffers(&b, m);
     if (status == AN_OK && err.code != AN_OK) status = err.code; /* a constant that could not be computed */
-    if (status != AN_OK) tell(why, &err);
+    if (status != AN_OK) give_reason(why, &err);
     return status;
 }
 

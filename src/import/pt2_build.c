@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Each view is built again from the one before, by recursion: a file decides how deep. */
+enum { MOST_VIEWS = 8192 };
+
 an_status an_build_refuse(an_build *b, an_status code, const char *format, ...)
 {
     char what[512];
@@ -124,10 +127,21 @@ an_tensor *an_in(an_build *b, const an_pt2_node *n, int i)
     return n->arg[i].kind == AN_ARG_TENSOR ? an_value_tensor(b, n->arg[i].value) : NULL;
 }
 
+int an_in_count(const an_pt2_node *n, int i)
+{
+    return n->arg[i].kind == AN_ARG_TENSORS ? n->arg[i].n : 0;
+}
+
+an_built_value an_in_list_value(an_build *b, const an_pt2_node *n, int i, int k)
+{
+    const int32_t id = k < an_in_count(n, i) ? n->arg[i].values[k] : -1;
+    return id < 0 ? (an_built_value){.t = NULL} : *an_build_get(b, id);
+}
+
 an_tensor *an_in_list(an_build *b, const an_pt2_node *n, int i, int k)
 {
-    const int32_t id = n->arg[i].values[k];
-    return id < 0 ? NULL : an_value_tensor(b, id);
+    const an_built_value v = an_in_list_value(b, n, i, k);
+    return an_plain(v.t, v.last);
 }
 
 static an_pt2_number number_of(const an_build *b, const an_pt2_number *x)
@@ -158,6 +172,13 @@ int an_in_ints(const an_build *b, const an_pt2_node *n, int i, int64_t *out, int
     const int count = (int)AN_MIN(a->n, cap);
     for (int k = 0; k < count; k++) out[k] = number_of(b, &a->numbers[k]).i;
     return count;
+}
+
+an_shape an_in_shape(const an_build *b, const an_pt2_node *n, int i)
+{
+    an_shape s = {.rank = 0};
+    s.rank = an_in_ints(b, n, i, s.dim, 8);
+    return s;
 }
 
 /* ---- results */
@@ -240,8 +261,10 @@ static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last)
         an_tensor *written = an_plain(t, last);
         an_tensor *whole = write_through(b, v->view, id, an_value_tensor(b, v->parent), written);
         if (!whole)
-            return an_build_refuse(b, AN_E_UNSUPPORTED, "writes in place through a view (%s) that is not known here",
-                                   v->view->target);
+            return an_build_refuse(
+                b, AN_E_UNSUPPORTED,
+                "writes in place through a view (%s) that cannot be written through; write into a clone()",
+                v->view->target);
         AN_TRY(write_value(b, v->parent, whole, false));
     }
     v->seen = b->value[v->parent].version;
@@ -258,17 +281,23 @@ static bool is_view(const an_build *b, const an_pt2_node *n)
     return !may_copy || b->g->value[n->arg[0].value].contiguous;
 }
 
-static void link_views(an_build *b, const an_pt2_node *n)
+static an_status link_views(an_build *b, const an_pt2_node *n)
 {
     const int32_t parent = n->arg[0].value;
+    const int depth = b->value[parent].view ? b->value[parent].depth + 1 : 1;
+    if (depth > MOST_VIEWS)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "a view of a view, more than %d deep; put a clone() in between",
+                               MOST_VIEWS);
     const int count = n->n_out == 1 && n->out[0].kind == AN_ARG_TENSORS ? n->out[0].n : n->n_out;
     for (int k = 0; k < count; k++) {
         const int32_t id = result_id(n, k);
         if (id < 0) continue;
         b->value[id].view = n;
         b->value[id].parent = parent;
+        b->value[id].depth = depth;
         b->value[id].seen = b->value[parent].version;
     }
+    return AN_OK;
 }
 
 /* The rule of relu gives the result of relu_ its value; it is then the argument's too. */
@@ -287,8 +316,7 @@ static an_status finish_in_place(an_build *b, const an_pt2_node *n)
     v->view = NULL;
     v->t = t;
     AN_TRY(write_value(b, n->arg[0].value, t, v->last));
-    link_views(b, n);
-    return AN_OK;
+    return link_views(b, n);
 }
 
 /* ---- all nodes */
@@ -305,8 +333,7 @@ an_status an_build_node(an_build *b, const an_pt2_node *n)
     AN_TRY(n->rule->rule(b, n));
     AN_TRY(recorded(b));
     if (n->in_place) return finish_in_place(b, n);
-    if (is_view(b, n)) link_views(b, n);
-    return AN_OK;
+    return is_view(b, n) ? link_views(b, n) : AN_OK;
 }
 
 an_status an_build_run(an_build *b)

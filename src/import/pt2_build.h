@@ -20,6 +20,7 @@ typedef struct an_built_value {
     bool last;               /* channels last */
     const an_pt2_node *view; /* the node that made it as a view of `parent`; NULL: it is no view */
     int32_t parent;
+    int depth;              /* views from here to a value that is none */
     uint32_t version, seen; /* how often it changed; the parent's version when it was made */
 } an_built_value;
 
@@ -43,12 +44,17 @@ bool an_in_none(const an_pt2_node *n, int i);
 bool an_in_is_tensor(const an_pt2_node *n, int i);
 an_built_value an_in_value(an_build *b, const an_pt2_node *n, int i); /* in either order of axes */
 an_tensor *an_in(an_build *b, const an_pt2_node *n, int i);           /* in the plain order; NULL: None */
+/* Member k of a list of tensors, in either order of axes or in the plain order; NULL: None, no member k, or no list. */
+an_built_value an_in_list_value(an_build *b, const an_pt2_node *n, int i, int k);
 an_tensor *an_in_list(an_build *b, const an_pt2_node *n, int i, int k);
+int an_in_count(const an_pt2_node *n, int i); /* members of a list of tensors; 0: the argument is no such list */
 int64_t an_in_int(const an_build *b, const an_pt2_node *n, int i);
 double an_in_float(const an_build *b, const an_pt2_node *n, int i);
 bool an_in_bool(const an_build *b, const an_pt2_node *n, int i);
 /* A list of numbers, or one number as a list; at most `cap`. Returns how many there are. */
 int an_in_ints(const an_build *b, const an_pt2_node *n, int i, int64_t *out, int cap);
+/* The list as a shape: its first 8 numbers. */
+an_shape an_in_shape(const an_build *b, const an_pt2_node *n, int i);
 an_tensor *an_value_tensor(an_build *b, int32_t value); /* plain */
 
 /* ---- results */
@@ -63,8 +69,8 @@ an_tensor *an_plain(an_tensor *t, bool last); /* [N,H,W,C] as [N,C,H,W] */
 an_tensor *an_last(an_tensor *t);             /* and back */
 int an_last_axis(int axis, int rank);         /* the place of a plain axis */
 int an_wrap_axis(int64_t axis, int rank);     /* negative ones count from the end; 8: out of range */
-an_built_value an_to_last(const an_built_value *v,
-                          int rank); /* channels last, of any rank up to `rank`, for an elementwise operation */
+/* `v` channels last, for an elementwise operation whose result has rank `rank`; v's rank is at most that. */
+an_built_value an_to_last(const an_built_value *v, int rank);
 
 /* Builds all nodes; the values of inputs are set before. */
 an_status an_build_run(an_build *b);

@@ -11,13 +11,6 @@
 
 enum { RANK = 8 };
 
-static int64_t elements(const an_import_array *a)
-{
-    int64_t n = 1;
-    for (int i = 0; i < a->rank; i++) n *= a->dim[i];
-    return n;
-}
-
 static an_shape shape_of(const an_import_array *a)
 {
     an_shape s = {.rank = a->rank};
@@ -42,8 +35,10 @@ static an_status check_array(const an_call *c, const an_import_array *a, int i)
         n *= a->dim[k];
     }
     if (!good)
-        return an_fail(c->err, AN_E_USAGE, "%s: array %d has no such dtype, axes or steps", c->m->file->archive.path,
-                       i);
+        return an_fail(
+            c->err, AN_E_USAGE,
+            "%s: array %d: dtype must be an an_dtype, rank 0 to 8, lengths 0 to 2147483647, steps not negative",
+            c->m->file->archive.path, i);
     if (c->runs && n > 0 && !a->data)
         return an_fail(c->err, AN_E_USAGE, "%s: input %d has no data", c->m->file->archive.path, i);
     (void)an_import_get(c->m->file, AN_IMPORT_INPUT, i, &e);
@@ -100,7 +95,7 @@ static an_status copied(const an_call *c, const an_import_array *a, int index, a
     const bool narrow = a->dtype == AN_I64 || a->dtype == AN_U8;
     const an_dtype dtype = narrow ? AN_I32 : (an_dtype)a->dtype;
     const size_t from = an_dtype_size((an_dtype)a->dtype), to = an_dtype_size(dtype);
-    const int64_t n = elements(a);
+    const int64_t n = an_array_elements(a);
     int64_t at[RANK] = {0}, element = 0;
     char *data = malloc((size_t)n * to);
     if (!data) return an_fail_nomem(c->err, "an input", (size_t)n * to);
@@ -172,7 +167,7 @@ static an_status take_input(const an_call *c, const an_import_array *a, int i)
     int order[RANK];
     const bool narrow = a->dtype == AN_I64 || a->dtype == AN_U8;
     AN_TRY(check_array(c, a, i));
-    if (elements(a) == 0) {
+    if (an_array_elements(a) == 0) {
         c->in[i] = an_full_at(AN_AT, c->cx, narrow ? AN_I32 : (an_dtype)a->dtype, shape_of(a), 0);
         return AN_OK;
     }
@@ -229,11 +224,11 @@ static an_status give_result(const an_call *c, const an_import_array *want, int 
     describe_result(c, i, &is);
     bool good = is.dtype == want->dtype && is.rank == want->rank && order_of(want, order);
     for (int k = 0; good && k < is.rank; k++)
-        good = is.dim[k] == want->dim[k] && (want->step[k] > 0 || want->dim[k] <= 1 || elements(&is) == 0);
+        good = is.dim[k] == want->dim[k] && (want->step[k] > 0 || want->dim[k] <= 1 || an_array_elements(&is) == 0);
     if (!good)
         return an_fail(c->err, AN_E_USAGE, "%s: result %d is to be stored as an_import_call_plan says",
                        c->m->file->archive.path, i);
-    if (elements(&is) == 0) return AN_OK;
+    if (an_array_elements(&is) == 0) return AN_OK;
     an_shape lies = {.rank = is.rank};
     int n = snprintf(name, sizeof name, "out.%d.", i);
     for (int k = 0; k < is.rank; k++) {
@@ -243,7 +238,8 @@ static an_status give_result(const an_call *c, const an_import_array *want, int 
     an_tensor *value = an_permute_at(AN_AT, an_plain(c->out[i], c->last_out[i]), lies);
     an_tensor *t = an_state_at(AN_AT, c->cx, name, an_dtype_of(value), an_shape_of(value), AN_ZEROS);
     if (an_error(c->cx)) return an_call_failed(c);
-    if (an_bind(t, want->data, (size_t)elements(&is) * an_dtype_size((an_dtype)is.dtype), AN_READ_WRITE) != AN_OK)
+    if (an_bind(t, want->data, (size_t)an_array_elements(&is) * an_dtype_size((an_dtype)is.dtype), AN_READ_WRITE) !=
+        AN_OK)
         return an_call_failed(c);
     c->bound[c->n_in + i] = t;
     an_assign_at(AN_AT, t, value);

@@ -23,6 +23,13 @@ an_status an_call_end(an_call *c, an_status status, const char *built, char *why
 an_status an_call_inputs(an_call *c, const an_import_array *in);
 /* The context's error as the call's. */
 an_status an_call_failed(const an_call *c);
+static inline int64_t an_array_elements(const an_import_array *a)
+{
+    int64_t n = 1;
+    for (int i = 0; i < a->rank; i++) n *= a->dim[i];
+    return n;
+}
+
 /* The element at `from` of dtype AN_I64, AN_I32 or AN_U8. */
 int64_t an_call_integer(const void *from, int32_t dtype);
 

@@ -197,7 +197,7 @@ static an_status read_arg(reader *r, names *scope, const json_t *x, bool defines
                  {"as_custom_obj", AN_ARG_OTHER}};
     const json_t *inside = NULL;
     size_t i = 0;
-    *out = (an_pt2_arg){.kind = AN_ARG_NONE};
+    *out = (an_pt2_arg){.kind = AN_ARG_NONE, .number = {.symbol = -1}};
     while (i < AN_COUNT(kinds) && !(inside = json_object_get(x, kinds[i].key))) i++;
     if (!inside) return damaged(r, "an argument is of a kind that is not known here");
     out->kind = kinds[i].kind;

@@ -11,13 +11,6 @@
 
 /* ---- buffers */
 
-static int64_t elements(const an_import_array *a)
-{
-    int64_t n = 1;
-    for (int i = 0; i < a->rank; i++) n *= a->dim[i];
-    return n;
-}
-
 /* In C order, and of the tensor's shape. */
 static bool fits(const an_pt2_tensor *t, const an_import_array *a)
 {
@@ -42,7 +35,7 @@ static int entry_of(const an_import_model *m, const an_pt2_tensor *t, int last)
 static an_status write_integers(an_err *err, const an_import_model *m, const an_pt2_tensor *t, const an_import_array *a,
                                 int *entry)
 {
-    const int64_t n = elements(a);
+    const int64_t n = an_array_elements(a);
     const size_t each = an_dtype_size((an_dtype)a->dtype);
     int32_t *narrow = malloc((size_t)n * sizeof *narrow);
     an_status status = narrow ? AN_OK : an_fail_nomem(err, t->name, (size_t)n * sizeof *narrow);
@@ -65,7 +58,7 @@ static an_status write_integers(an_err *err, const an_import_model *m, const an_
 static an_status read_integers(an_err *err, const an_import_model *m, const an_pt2_tensor *t, const an_import_array *a,
                                int *entry)
 {
-    const int64_t n = elements(a);
+    const int64_t n = an_array_elements(a);
     int32_t *narrow = malloc((size_t)n * sizeof *narrow);
     if (!narrow) return an_fail_nomem(err, t->name, (size_t)n * sizeof *narrow);
     *entry = entry_of(m, t, *entry);

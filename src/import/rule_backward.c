@@ -3,9 +3,9 @@
  * Each builds the operation itself, as its own rule does, and takes the gradient of sum(result * given): so there is one
  * specification of both. What is then not read, often the operation itself, is never computed.
  *
- * Invariant: an argument that is differentiated does not depend on another one, for the gradient would contain the way through
- * it. Where the operation is linear in the argument, its value is not needed: a
- * placeholder node, which is never evaluated, takes its place. */
+ * Invariant: an argument that is differentiated does not depend on another argument: the gradient would also contain the
+ * path through that one. Where the operation is linear in the argument, its value is not needed: a placeholder node, which
+ * is never evaluated, takes its place. */
 #include "import/rules.h"
 #include <string.h>
 

@@ -118,12 +118,13 @@ static an_status read_indices(an_build *b, const an_pt2_node *n, an_tensor *x, i
     an_tensor *linear = NULL;
     *out = (indices){.rows = 1};
     for (int i = 0; i < s.rank; i++) {
-        if (i < n->arg[1].n && n->arg[1].values[i] >= 0)
+        if (an_in_list(b, n, 1, i))
             out->axis[out->n_axes++] = i;
         else
             out->other[out->n_other++] = i;
     }
-    if (out->n_axes == 0 || n->arg[1].n > s.rank) return an_build_refuse(b, AN_E_UNSUPPORTED, "no index, or too many");
+    if (out->n_axes == 0 || an_in_count(n, 1) > s.rank)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "no index, or too many");
     out->first = out->axis[0];
     out->adjacent = out->axis[out->n_axes - 1] - out->axis[0] == out->n_axes - 1;
     for (int k = out->n_axes - 1; k >= 0; k--) {
@@ -214,10 +215,8 @@ an_status an_rule_index_put(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *src = an_in(b, n, 2);
     indices at;
-    if (n->arg[1].n == 1 && n->arg[1].values[0] >= 0) {
-        an_tensor *mask = an_in_list(b, n, 1, 0);
-        if (an_dtype_of(mask) == AN_BOOL) return put_masked(b, n, x, mask);
-    }
+    an_tensor *mask = an_in_count(n, 1) == 1 ? an_in_list(b, n, 1, 0) : NULL;
+    if (mask && an_dtype_of(mask) == AN_BOOL) return put_masked(b, n, x, mask);
     AN_TRY(read_indices(b, n, x, &at));
     an_shape shape = {.rank = at.picked.rank + at.n_other}, rows = {.rank = 1 + at.n_other};
     const int front = at.adjacent ? at.first : 0;

@@ -13,24 +13,17 @@ static an_status filled(an_build *b, const an_pt2_node *n, an_shape s, double x)
     return AN_OK;
 }
 
-static an_shape shape_arg(const an_build *b, const an_pt2_node *n, int i)
-{
-    an_shape s = {.rank = 0};
-    s.rank = an_in_ints(b, n, i, s.dim, 8);
-    return s;
-}
-
 an_status an_rule_zeros(an_build *b, const an_pt2_node *n)
 {
-    return filled(b, n, shape_arg(b, n, 0), 0);
+    return filled(b, n, an_in_shape(b, n, 0), 0);
 }
 an_status an_rule_ones(an_build *b, const an_pt2_node *n)
 {
-    return filled(b, n, shape_arg(b, n, 0), 1);
+    return filled(b, n, an_in_shape(b, n, 0), 1);
 }
 an_status an_rule_full(an_build *b, const an_pt2_node *n)
 {
-    return filled(b, n, shape_arg(b, n, 0), an_in_float(b, n, 1));
+    return filled(b, n, an_in_shape(b, n, 0), an_in_float(b, n, 1));
 }
 an_status an_rule_zeros_like(an_build *b, const an_pt2_node *n)
 {
@@ -46,15 +39,15 @@ an_status an_rule_full_like(an_build *b, const an_pt2_node *n)
 }
 an_status an_rule_new_zeros(an_build *b, const an_pt2_node *n)
 {
-    return filled(b, n, shape_arg(b, n, 1), 0);
+    return filled(b, n, an_in_shape(b, n, 1), 0);
 }
 an_status an_rule_new_ones(an_build *b, const an_pt2_node *n)
 {
-    return filled(b, n, shape_arg(b, n, 1), 1);
+    return filled(b, n, an_in_shape(b, n, 1), 1);
 }
 an_status an_rule_new_full(an_build *b, const an_pt2_node *n)
 {
-    return filled(b, n, shape_arg(b, n, 1), an_in_float(b, n, 2));
+    return filled(b, n, an_in_shape(b, n, 1), an_in_float(b, n, 2));
 }
 an_status an_rule_scalar_tensor(an_build *b, const an_pt2_node *n)
 {
@@ -197,7 +190,7 @@ an_status an_rule_bernoulli_p(an_build *b, const an_pt2_node *n)
 }
 an_status an_rule_rand(an_build *b, const an_pt2_node *n)
 {
-    return drawn(b, n, an_rand_at(AN_AT, b->cx, shape_arg(b, n, 0)));
+    return drawn(b, n, an_rand_at(AN_AT, b->cx, an_in_shape(b, n, 0)));
 }
 an_status an_rule_rand_like(an_build *b, const an_pt2_node *n)
 {
@@ -215,7 +208,7 @@ static an_tensor *normal(an_build *b, an_shape s)
 
 an_status an_rule_randn(an_build *b, const an_pt2_node *n)
 {
-    return drawn(b, n, normal(b, shape_arg(b, n, 0)));
+    return drawn(b, n, normal(b, an_in_shape(b, n, 0)));
 }
 an_status an_rule_randn_like(an_build *b, const an_pt2_node *n)
 {

@@ -47,14 +47,17 @@ an_tensor *an_as_result(const an_build *b, const an_pt2_node *n, int k, an_tenso
     return an_as(t, want);
 }
 
+an_tensor *an_narrow(an_build *b, an_tensor *t)
+{
+    const an_dtype to = an_get_policy(b->cx).matmul;
+    return an_dtype_of(t) == AN_F32 && to != AN_F32 ? an_cast_at(AN_AT, t, to) : t;
+}
+
 an_tensor *an_product(an_build *b, an_tensor *x, an_tensor *y)
 {
-    const an_dtype narrow = an_get_policy(b->cx).matmul;
     an_promote(&x, &y);
-    if (an_dtype_of(x) == AN_F32 && narrow != AN_F32) {
-        x = an_cast_at(AN_AT, x, narrow);
-        y = an_cast_at(AN_AT, y, narrow);
-    }
+    x = an_narrow(b, x);
+    y = an_narrow(b, y);
     return an_matmul_at(AN_AT, x, y);
 }
 
@@ -191,6 +194,7 @@ an_status an_rule_div_mode(an_build *b, const an_pt2_node *n)
 {
     an_built_value x, y;
     if (an_in_none(n, 2)) return arithmetic(b, n, an_div_at, -1);
+    if (!n->arg[2].text) return an_build_refuse(b, AN_E_IO, "the rounding mode is no text; the file is damaged");
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     an_out_last(b, n, 0, quotient(b, x.t, y.t, n->arg[2].text), last);

@@ -149,7 +149,7 @@ static an_tensor *product_of(an_build *b, an_tensor *x, an_tensor *y, char part[
 an_status an_rule_einsum(an_build *b, const an_pt2_node *n)
 {
     char part[3][9];
-    const int operands = n->arg[1].n;
+    const int operands = an_in_count(n, 1);
     if (operands < 1 || operands > 2 || !n->arg[0].text || !split_equation(n->arg[0].text, part, operands))
         return an_build_refuse(b, AN_E_UNSUPPORTED, "%.60s; one or two operands of single letters are known",
                                n->arg[0].text ? n->arg[0].text : "");

@@ -24,11 +24,10 @@ static an_tensor *gate(an_tensor *x, int k, int64_t H)
 }
 
 /* One step: xi [B,G H] is the inputs' part with its bias; h and c [B,H] are replaced. */
-static void step(an_build *b, cell kind, an_tensor *xi, const weights *w, an_tensor **h, an_tensor **c)
+static void step(cell kind, an_tensor *xi, const weights *w, an_tensor **h, an_tensor **c)
 {
     const int64_t H = an_dim(*h, 1);
     an_tensor *hi = an_as(an_linear_at(AN_AT, *h, w->wh, w->bh), an_dtype_of(xi));
-    (void)b;
     if (kind == CELL_GRU) {
         an_tensor *of_h = gate(hi, 0, H), *r = an_sigmoid_at(AN_AT, an_add_at(AN_AT, gate(xi, 0, H), of_h));
         of_h = gate(hi, 1, H);
@@ -51,8 +50,8 @@ static void step(an_build *b, cell kind, an_tensor *xi, const weights *w, an_ten
 }
 
 /* A direction of a layer: x [T,B,in] to [T,B,H]; h and c [B,H] become the last ones. */
-static an_tensor *direction(an_build *b, cell kind, an_tensor *x, const weights *w, bool reverse, an_tensor **h,
-                            an_tensor **c, an_arena *arena)
+static an_tensor *direction(cell kind, an_tensor *x, const weights *w, bool reverse, an_tensor **h, an_tensor **c,
+                            an_arena *arena)
 {
     const int64_t T = an_dim(x, 0), B = an_dim(x, 1), H = an_dim(*h, 1);
     weights own = *w;
@@ -66,7 +65,7 @@ static an_tensor *direction(an_build *b, cell kind, an_tensor *x, const weights 
     for (int64_t k = 0; k < T; k++) {
         const int64_t t = reverse ? T - 1 - k : k;
         an_tensor *now = an_reshape_at(AN_AT, an_slice_at(AN_AT, xi, 0, t, t + 1, 1), AN_SHAPE(B, gates_of(kind) * H));
-        step(b, kind, now, &own, h, c);
+        step(kind, now, &own, h, c);
         out[t] = an_reshape_at(AN_AT, *h, AN_SHAPE(1, B, H));
     }
     return an_concat_at(AN_AT, out, (int)T, 0);
@@ -111,7 +110,7 @@ static an_status run_layers(an_build *b, const an_pt2_node *n, const network *ne
         for (int d = 0; d < directions; d++, count++) {
             const weights w = weights_of(b, n, net, count);
             an_tensor *h = part(net->h, count), *c = net->c ? part(net->c, count) : NULL;
-            y[d] = direction(b, net->kind, x, &w, d == 1, &h, &c, arena);
+            y[d] = direction(net->kind, x, &w, d == 1, &h, &c, arena);
             if (!y[d]) return an_fail_nomem(b->err, "steps of a recurrent layer", 0);
             last_h[count] = an_reshape_at(AN_AT, h, AN_SHAPE(1, an_dim(h, 0), an_dim(h, 1)));
             if (c) last_c[count] = an_reshape_at(AN_AT, c, AN_SHAPE(1, an_dim(c, 0), an_dim(c, 1)));
@@ -137,8 +136,8 @@ static an_status recurrent(an_build *b, const an_pt2_node *n, cell kind)
     net.twice = an_in_bool(b, n, 7);
     net.batch_first = an_in_bool(b, n, 8);
     const int count = net.layers * (net.twice ? 2 : 1);
-    if (n->arg[2].kind != AN_ARG_TENSORS || n->arg[2].n != count * (net.biases ? 4 : 2) || count < 1 || count > 64 ||
-        an_rank(net.x) != 3 || an_rank(net.h) != 3)
+    if (an_in_count(n, 2) != count * (net.biases ? 4 : 2) || count < 1 || count > 64 || an_rank(net.x) != 3 ||
+        an_rank(net.h) != 3)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "inputs without a batch, projections, or more than 64 layers");
     if (net.batch_first) net.x = an_transpose_at(AN_AT, net.x, 0, 1);
     if (an_dim(net.x, 0) > MOST_STEPS)
@@ -175,7 +174,7 @@ static an_status one_step(an_build *b, const an_pt2_node *n, cell kind)
     an_tensor *c = lstm ? an_in_list(b, n, 1, 1) : NULL;
     const weights w = {an_in(b, n, 2), an_in(b, n, 3), an_in(b, n, 4), an_in(b, n, 5)};
     if (an_rank(x) != 2 || an_rank(h) != 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "without a batch");
-    step(b, kind, an_widen(an_linear_at(AN_AT, x, w.wi, w.bi)), &w, &h, &c);
+    step(kind, an_widen(an_linear_at(AN_AT, x, w.wi, w.bi)), &w, &h, &c);
     an_out(b, n, 0, h);
     if (c) an_out(b, n, 1, c);
     return AN_OK;

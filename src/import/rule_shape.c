@@ -50,16 +50,9 @@ static an_status to_shape(an_build *b, const an_pt2_node *n, an_tensor *x, an_sh
     return AN_OK;
 }
 
-static an_shape shape_arg(const an_build *b, const an_pt2_node *n, int i)
-{
-    an_shape s = {.rank = 0};
-    s.rank = an_in_ints(b, n, i, s.dim, 8);
-    return s;
-}
-
 an_status an_rule_view(an_build *b, const an_pt2_node *n)
 {
-    return to_shape(b, n, an_in(b, n, 0), shape_arg(b, n, 1));
+    return to_shape(b, n, an_in(b, n, 0), an_in_shape(b, n, 1));
 }
 
 an_status an_rule_view_as(an_build *b, const an_pt2_node *n)
@@ -87,7 +80,7 @@ an_status an_rule_flatten(an_build *b, const an_pt2_node *n)
 an_status an_rule_unflatten(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
-    const an_shape s = an_shape_of(x), sizes = shape_arg(b, n, 2);
+    const an_shape s = an_shape_of(x), sizes = an_in_shape(b, n, 2);
     const int axis = an_wrap_axis(an_in_int(b, n, 1), s.rank);
     an_shape out = {.rank = s.rank - 1 + sizes.rank};
     if (out.rank > 8) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 8 axes");
@@ -140,7 +133,7 @@ an_status an_rule_squeeze_dims(an_build *b, const an_pt2_node *n)
 an_status an_rule_permute(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
-    an_shape perm = shape_arg(b, n, 1);
+    an_shape perm = an_in_shape(b, n, 1);
     for (int i = 0; i < perm.rank; i++) perm.dim[i] = an_wrap_axis(perm.dim[i], an_rank(x));
     an_out(b, n, 0, an_permute_at(AN_AT, x, perm));
     return AN_OK;
@@ -165,7 +158,7 @@ an_status an_rule_movedim(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
     const int rank = an_rank(x);
-    const an_shape from = shape_arg(b, n, 1), to = shape_arg(b, n, 2);
+    const an_shape from = an_in_shape(b, n, 1), to = an_in_shape(b, n, 2);
     an_shape perm = {.rank = rank};
     bool taken[9] = {false};
     for (int i = 0; i < rank; i++) perm.dim[i] = -1;
@@ -199,7 +192,7 @@ static an_status expand_to(an_build *b, const an_pt2_node *n, an_shape to)
 
 an_status an_rule_expand(an_build *b, const an_pt2_node *n)
 {
-    return expand_to(b, n, shape_arg(b, n, 1));
+    return expand_to(b, n, an_in_shape(b, n, 1));
 }
 
 an_status an_rule_expand_as(an_build *b, const an_pt2_node *n)
@@ -210,7 +203,7 @@ an_status an_rule_expand_as(an_build *b, const an_pt2_node *n)
 an_status an_rule_broadcast_tensors(an_build *b, const an_pt2_node *n)
 {
     an_shape all = {.rank = 0};
-    for (int k = 0; k < n->arg[0].n; k++) {
+    for (int k = 0; k < an_in_count(n, 0); k++) {
         const an_shape s = an_shape_of(an_in_list(b, n, 0, k));
         for (int i = s.rank - 1, to = 7; i >= 0; i--, to--)
             if (s.dim[i] != 1) all.dim[to] = s.dim[i];
@@ -220,14 +213,14 @@ an_status an_rule_broadcast_tensors(an_build *b, const an_pt2_node *n)
     for (int i = 0; i < out.rank; i++) {
         const int64_t length = all.dim[8 - out.rank + i];
         bool empty = false; /* an axis without elements is no axis of length 1 */
-        for (int k = 0; k < n->arg[0].n; k++) {
+        for (int k = 0; k < an_in_count(n, 0); k++) {
             const an_shape s = an_shape_of(an_in_list(b, n, 0, k));
             const int at = i - (out.rank - s.rank);
             empty |= at >= 0 && s.dim[at] == 0;
         }
         out.dim[i] = empty ? 0 : length ? length : 1;
     }
-    for (int k = 0; k < n->arg[0].n; k++) an_out(b, n, k, an_expand_at(AN_AT, an_in_list(b, n, 0, k), out));
+    for (int k = 0; k < an_in_count(n, 0); k++) an_out(b, n, k, an_expand_at(AN_AT, an_in_list(b, n, 0, k), out));
     return AN_OK;
 }
 
@@ -399,14 +392,17 @@ enum { MOST_PARTS = 1024 };
 static an_status concat(an_build *b, const an_pt2_node *n, bool stack)
 {
     an_tensor *part[MOST_PARTS];
-    const int count = n->arg[0].n;
+    const int count = an_in_count(n, 0);
     int used = 0;
     bool last = !stack;
     if (count < 1 || count > MOST_PARTS) return an_build_refuse(b, AN_E_UNSUPPORTED, "%d parts", count);
-    for (int k = 0; k < count; k++)
-        last = last && n->arg[0].values[k] >= 0 && an_build_get(b, n->arg[0].values[k])->last;
     for (int k = 0; k < count; k++) {
-        an_built_value v = *an_build_get(b, n->arg[0].values[k]);
+        const an_built_value v = an_in_list_value(b, n, 0, k);
+        if (!v.t) return an_build_refuse(b, AN_E_IO, "part %d is no tensor; the file is damaged", k);
+        last = last && v.last;
+    }
+    for (int k = 0; k < count; k++) {
+        const an_built_value v = an_in_list_value(b, n, 0, k);
         an_tensor *x = last ? v.t : an_plain(v.t, v.last);
         if (!stack && an_rank(x) == 1 && an_dim(x, 0) == 0) continue; /* PyTorch passes an empty list over */
         if (used > 0) {
@@ -440,7 +436,7 @@ an_status an_rule_stack(an_build *b, const an_pt2_node *n)
 an_status an_rule_repeat(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
-    const an_shape times = shape_arg(b, n, 1), s = an_shape_of(x);
+    const an_shape times = an_in_shape(b, n, 1), s = an_shape_of(x);
     for (int i = times.rank - 1; i >= 0; i--) {
         const int own = i - (times.rank - s.rank);
         an_shape before = an_shape_of(x);
@@ -482,7 +478,7 @@ an_status an_rule_repeat_interleave(an_build *b, const an_pt2_node *n)
 an_status an_rule_flip(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
-    const an_shape axes = shape_arg(b, n, 1);
+    const an_shape axes = an_in_shape(b, n, 1);
     an_axes mask = 0;
     for (int i = 0; i < axes.rank; i++) mask |= AN_AXIS(an_wrap_axis(axes.dim[i], an_rank(x)));
     an_out(b, n, 0, mask ? an_flip_at(AN_AT, x, mask) : x);
@@ -500,7 +496,7 @@ static an_tensor *rolled(an_tensor *x, int axis, int64_t by)
 an_status an_rule_roll(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
-    const an_shape by = shape_arg(b, n, 1), axes = shape_arg(b, n, 2), s = an_shape_of(x);
+    const an_shape by = an_in_shape(b, n, 1), axes = an_in_shape(b, n, 2), s = an_shape_of(x);
     if (axes.rank == 0) {
         an_out(b, n, 0, an_reshape_at(AN_AT, rolled(an_reshape_1(x, an_count(x)), 0, by.dim[0]), s));
         return AN_OK;
@@ -551,7 +547,7 @@ static an_tensor *continue_axis(an_tensor *x, int axis, int64_t before, int64_t 
 static an_status pad(an_build *b, const an_pt2_node *n, const char *mode, double value)
 {
     an_tensor *x = an_in(b, n, 0);
-    const an_shape pads = shape_arg(b, n, 1);
+    const an_shape pads = an_in_shape(b, n, 1);
     if (n->arg[1].n > 8) return an_build_refuse(b, AN_E_UNSUPPORTED, "of more than four axes");
     for (int i = 0; 2 * i + 1 < pads.rank; i++) {
         const int axis = an_rank(x) - 1 - i;

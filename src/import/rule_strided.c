@@ -1,4 +1,5 @@
-/* rule_strided.c: operations of PyTorch that are views by strides there: diagonals, overlapping windows, images as columns, turns. */
+/* rule_strided.c: operations that PyTorch expresses by strides: diagonals, overlapping windows, images as columns (im2col),
+ * rotations by 90 degrees. Here they are reshapes, pads, slices and gathers, since a tensor has no strides. */
 #include "import/rules.h"
 #include <string.h>
 

@@ -37,12 +37,6 @@ static bool positive(const int x[3])
     return x[0] > 0 && x[1] > 0 && x[2] > 0;
 }
 
-static an_tensor *narrow(an_build *b, an_tensor *t)
-{
-    const an_dtype to = an_get_policy(b->cx).matmul;
-    return an_dtype_of(t) == AN_F32 && to != AN_F32 ? an_cast_at(AN_AT, t, to) : t;
-}
-
 /* Frames at, at + stride, ... of x [N,D,H,W,C], `length` of them, as images [N*length,H,W,C]. */
 static an_tensor *images(an_tensor *x, int64_t at, int64_t stride, int64_t length)
 {
@@ -79,8 +73,8 @@ an_status an_rule_conv3d(an_build *b, const an_pt2_node *n)
                          .dilation_h = dilation[1],
                          .dilation_w = dilation[2],
                          .groups = (int)AN_MIN(an_in_int(b, n, 6), 1 << 20)};
-    x = narrow(b, x);
-    w = narrow(b, an_permute_at(AN_AT, w, AN_SHAPE(2, 0, 3, 4, 1))); /* [KD,O,KH,KW,I/g] */
+    x = an_narrow(b, x);
+    w = an_narrow(b, an_permute_at(AN_AT, w, AN_SHAPE(2, 0, 3, 4, 1))); /* [KD,O,KH,KW,I/g] */
     if (pad[0]) x = an_pad_at(AN_AT, x, 1, pad[0], pad[0], 0);
     for (int64_t k = 0; k < taps; k++) {
         an_tensor *tap = an_slice_at(AN_AT, w, 0, k, k + 1, 1);

@@ -54,12 +54,6 @@ static void drop_batch(an_build *b, const an_pt2_node *n)
 
 /* ---- convolution */
 
-static an_tensor *narrow(an_build *b, an_tensor *t)
-{
-    const an_dtype to = an_get_policy(b->cx).matmul;
-    return an_dtype_of(t) == AN_F32 && to != AN_F32 ? an_cast_at(AN_AT, t, to) : t;
-}
-
 static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool same)
 {
     an_built_value x = an_in_value(b, n, 0), w = an_in_value(b, n, 1);
@@ -75,8 +69,8 @@ static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool s
         if (w_pad > 0) in = an_pad_at(AN_AT, in, 2, w_pad / 2, w_pad - w_pad / 2, 0);
     }
     an_tensor *bias = an_in(b, n, 2);
-    wide = narrow(b, wide);
-    put(b, n, an_conv2d_at(AN_AT, narrow(b, in), wide, bias, s), rank);
+    wide = an_narrow(b, wide);
+    put(b, n, an_conv2d_at(AN_AT, an_narrow(b, in), wide, bias, s), rank);
     if (alone) drop_batch(b, n);
     return AN_OK;
 }
@@ -154,8 +148,8 @@ static an_status transposed(an_build *b, const an_pt2_node *n, int stride, int p
     const int64_t bh = dh * (KH - 1) - ph, bw = dw * (KW - 1) - pw;
     in = pad_or_cut(pad_or_cut(in, 1, bh, bh + eh), 2, bw, bw + ew);
     const an_window s = {.stride_h = 1, .stride_w = 1, .dilation_h = dh, .dilation_w = dw, .groups = (int)g};
-    w = narrow(b, w);
-    put(b, n, an_conv2d_at(AN_AT, narrow(b, in), w, bias, s), rank);
+    w = an_narrow(b, w);
+    put(b, n, an_conv2d_at(AN_AT, an_narrow(b, in), w, bias, s), rank);
     if (alone) drop_batch(b, n);
     return AN_OK;
 }

@@ -56,6 +56,8 @@ static inline an_tensor *an_as(an_tensor *t, an_dtype dtype)
     return an_dtype_of(t) == dtype ? t : an_cast_at(AN_AT, t, dtype);
 }
 
+/* float32 in the dtype that the precision policy gives GEMMs and convolutions; other dtypes as they are. */
+an_tensor *an_narrow(an_build *b, an_tensor *t);
 /* x y as matrices, in the dtype of the precision policy: it may narrow float32 operands. */
 an_tensor *an_product(an_build *b, an_tensor *x, an_tensor *y);
 /* Casts both to one dtype as PyTorch promotes: the wider one, in the order bool, integer, float. */

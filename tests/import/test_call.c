@@ -14,10 +14,12 @@
 #define NODE(target, in, out)    "{\"target\":\"" target "\",\"inputs\":[" in "],\"outputs\":[" out "],\"metadata\":{}}"
 #define IN(name)                 "{\"user_input\":{\"arg\":" TENSOR(name) "}}"
 #define OUT(name)                "{\"user_output\":{\"arg\":" TENSOR(name) "}}"
-#define GRAPH(metas, nodes, in, out)                                                                                   \
-    "{\"model\":{\"schema_version\":{\"major\":8,\"minor\":0},\"verifiers\":[\"TRAINING\"],\"graph_module\":{"         \
+#define PROGRAM(metas, nodes, in, out)                                                                                 \
+    "{\"schema_version\":{\"major\":8,\"minor\":0},\"verifiers\":[\"TRAINING\"],\"graph_module\":{"                    \
     "\"graph\":{\"nodes\":[" nodes "],\"tensor_values\":{" metas "}},\"signature\":{\"input_specs\":[" in              \
-    "],\"output_specs\":[" out "]}}},\"weights\":{\"config\":{}},\"constants\":{\"config\":{}}}"
+    "],\"output_specs\":[" out "]}}}"
+#define NO_TENSORS                   "\"weights\":{\"config\":{}},\"constants\":{\"config\":{}}"
+#define GRAPH(metas, nodes, in, out) "{\"model\":" PROGRAM(metas, nodes, in, out) "," NO_TENSORS "}"
 
 typedef struct function {
     an_import *file;
@@ -524,10 +526,109 @@ static void a_refused_allocation_is_a_sentence_or_changes_nothing(void **unused)
     }
 }
 
+#define XY  META("x", 8, INT(3)) "," META("y", 8, INT(3))
+#define NEG NODE("aten.neg.default", ARG("self", TENSOR("x")), TENSOR("y"))
+
+/* The caller's arrays have the lengths that the program for training says, whichever of the two is built. */
+static void a_program_for_evaluation_fits_the_one_for_training(void **unused)
+{
+    (void)unused;
+    static const char inputs[] = "{\"model\":" PROGRAM(XY, NEG, IN("x"), OUT("y")) ",\"eval\":" PROGRAM(
+        XY, "", IN("x") "," IN("y"), OUT("y")) "," NO_TENSORS "}";
+    static const char more[] = "{\"model\":" PROGRAM(XY, NEG, IN("x"), OUT("y")) ",\"eval\":" PROGRAM(
+        XY, NEG, IN("x"), OUT("y") "," OUT("x")) "," NO_TENSORS "}";
+    static const char fewer[] = "{\"model\":" PROGRAM(XY, NEG, IN("x"), OUT("y") "," OUT("x")) ",\"eval\":" PROGRAM(
+        XY, NEG, IN("x"), OUT("y")) "," NO_TENSORS "}";
+    char why[AN_IMPORT_WHY] = "";
+    assert_null(an_import_open_description("graph", inputs, strlen(inputs), why));
+    assert_non_null(strstr(why, "takes 2 inputs, the one for training 1"));
+    for (int i = 0; i < 2; i++) {
+        function f;
+        open_function(&f, i == 0 ? more : fewer);
+        double x[3] = {1, 2, 3};
+        an_tensor *mark = an_const(f.cx, AN_F64, 0), *out[] = {mark, mark}; /* out[1] is past the end where i is 0 */
+        an_tensor *in[] = {an_input(f.cx, AN_F64, AN_SHAPE(3), x)};
+        assert_int_equal(an_import_count(f.file, AN_IMPORT_OUTPUT), 1 + i);
+        if (an_import_build(f.m, AN_IMPORT_EVAL, in, out, f.why) != AN_OK) fail_msg("%s", f.why);
+        assert_true(out[0] && out[0] != mark);
+        assert_ptr_equal(out[1], i == 0 ? mark : NULL);
+        close_function(&f);
+    }
+}
+
+/* Arguments of another kind than the operation's: a list of numbers or with None for a list of tensors, a number for a text. */
+static void arguments_of_another_kind_are_refused(void **unused)
+{
+    (void)unused;
+    static const char *const graphs[] = {
+        GRAPH(XY, NODE("aten.cat.default", ARG("tensors", "{\"as_ints\":[0,1]}"), TENSOR("y")), IN("x"), OUT("y")),
+        GRAPH(XY,
+              NODE("aten.cat.default", ARG("tensors", "{\"as_optional_tensors\":[{\"as_none\":true}]}"), TENSOR("y")),
+              IN("x"), OUT("y")),
+        GRAPH(XY,
+              NODE("aten.einsum.default",
+                   ARG("equation", "{\"as_string\":\"a->a\"}") "," ARG("tensors", "{\"as_ints\":[0]}"), TENSOR("y")),
+              IN("x"), OUT("y")),
+        GRAPH(XY,
+              NODE("aten.index.Tensor", ARG("self", TENSOR("x")) "," ARG("indices", "{\"as_ints\":[0]}"), TENSOR("y")),
+              IN("x"), OUT("y")),
+        GRAPH(XY,
+              NODE("aten.div.Tensor_mode",
+                   ARG("self", TENSOR("x")) "," ARG("other", TENSOR("x")) "," ARG("rounding_mode", INT(1)),
+                   TENSOR("y")),
+              IN("x"), OUT("y"))};
+    double x[3] = {1, 2, 3};
+    const int64_t dim[] = {3};
+    for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
+        function f;
+        open_function(&f, graphs[i]);
+        an_import_array out[1], in[1] = {array(x, AN_F64, 1, dim, NULL)};
+        assert_int_not_equal(an_import_call_plan(f.m, in, out, f.why), AN_OK);
+        if (!strstr(f.why, "aten.")) fail_msg("graph %d: %s", (int)i, f.why);
+        close_function(&f);
+    }
+}
+
+/* A file of 9000 views, each of the one before: they would be built again by as deep a recursion. */
+static void views_of_views_have_an_end(void **unused)
+{
+    (void)unused;
+    enum { DEEP = 9000 };
+    char *text = malloc((size_t)DEEP * 320 + 4096), *at = text;
+    assert_non_null(text);
+    at += sprintf(at, "{\"model\":{\"schema_version\":{\"major\":8,\"minor\":0},\"verifiers\":[\"TRAINING\"],"
+                      "\"graph_module\":{\"graph\":{\"nodes\":[");
+    for (int i = 0; i < DEEP; i++)
+        at += sprintf(at,
+                      "%s{\"target\":\"aten.alias.default\",\"inputs\":[{\"name\":\"self\",\"arg\":{\"as_tensor\":{"
+                      "\"name\":\"v%d\"}}}],\"outputs\":[{\"as_tensor\":{\"name\":\"v%d\"}}],\"metadata\":{}}",
+                      i ? "," : "", i, i + 1);
+    at += sprintf(at, "],\"tensor_values\":{");
+    for (int i = 0; i <= DEEP; i++)
+        at += sprintf(at, "%s\"v%d\":{\"dtype\":8,\"sizes\":[{\"as_int\":3}],\"strides\":[]}", i ? "," : "", i);
+    sprintf(
+        at,
+        "}},\"signature\":{\"input_specs\":[" IN("v0") "],\"output_specs\":[{\"user_output\":{\"arg\":{\"as_tensor\":{"
+                                                       "\"name\":\"v%d\"}}}}]}}}," NO_TENSORS "}",
+        DEEP);
+    double x[3] = {1, 2, 3};
+    const int64_t dim[] = {3};
+    function f;
+    open_function(&f, text);
+    an_import_array out[1], in[1] = {array(x, AN_F64, 1, dim, NULL)};
+    assert_int_not_equal(an_import_call_plan(f.m, in, out, f.why), AN_OK);
+    if (!strstr(f.why, "a view of a view")) fail_msg("%s", f.why);
+    close_function(&f);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_missing_is_named_at_once_with_the_reason),
                                        cmocka_unit_test(padding_of_five_axes_is_refused),
+                                       cmocka_unit_test(a_program_for_evaluation_fits_the_one_for_training),
+                                       cmocka_unit_test(arguments_of_another_kind_are_refused),
+                                       cmocka_unit_test(views_of_views_have_an_end),
                                        cmocka_unit_test(a_refused_allocation_is_a_sentence_or_changes_nothing),
                                        cmocka_unit_test(an_input_of_ids_says_how_many_its_tables_have),
                                        cmocka_unit_test(a_step_changes_parameters_and_buffers_where_they_are),
