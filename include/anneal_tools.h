@@ -43,12 +43,14 @@ void an_device_links(const char *name, an_self_check_fn *tell, void *user);
 struct an_comm;
 an_status an_join(an_ctx *cx, struct an_comm *c);
 /* What of an optimizer's arrays each rank keeps a part of, in place of the whole (Rajbhandari et al., "ZeRO: memory
- * optimizations toward training trillion parameter models", SC 2020: its first two stages). A rank updates its part of
+ * optimizations toward training trillion parameter models", SC 2020: its three stages). A rank updates its part of
  * the parameters, and the parts are gathered. AN_SHARD_GRADIENTS: also the gradients that are kept over micro-batches,
- * for an exchange a micro-batch in place of one an update. Same bits as without, where the device adds in rank order
+ * for an exchange a micro-batch in place of one an update. AN_SHARD_WEIGHTS: also the parameters and their averages, which
+ * each plan gathers ahead of use: every rank then runs the same graphs as often as the others, evaluations too, and
+ * parameters are neither assigned to nor read as roots. Same bits as without, where the device adds in rank order
  * and for an update of one micro-batch a rank (AN_SHARD_MOMENTS: of any). Called behind an_join, before parameters are
  * made. Of one rank: nothing. */
-typedef enum an_shard { AN_SHARD_NONE, AN_SHARD_MOMENTS, AN_SHARD_GRADIENTS } an_shard;
+typedef enum an_shard { AN_SHARD_NONE, AN_SHARD_MOMENTS, AN_SHARD_GRADIENTS, AN_SHARD_WEIGHTS } an_shard;
 an_status an_shard_optimizer(an_ctx *cx, an_shard what);
 /* Whether the exchange of gradients may begin while the backward pass still runs (the default), on a device that runs
  * launches side by side. Same bits. */

@@ -33,13 +33,24 @@ static bool is_gpu(const an_ctx *cx)
     return false;
 }
 
+/* Bytes that an update exchanges, as those of sums over all ranks: each is a reduce-scatter and a gather, of half the bytes. */
+static double exchanged_bytes(const an_train_config *c, double parameters)
+{
+    const double gradients = (c->exchange_dtype == AN_BF16 ? 2.0 : 4.0) * parameters, weights = 4.0 * parameters,
+                 micros = (double)an_train_micros(c);
+    if (strcmp(c->shard, "none") == 0) return gradients;
+    if (strcmp(c->shard, "moments") == 0) return (gradients + weights) / 2;
+    if (strcmp(c->shard, "gradients") == 0) return (micros * gradients + weights) / 2;
+    return micros * (gradients / 2 + weights); /* weights twice */
+}
+
 static void work_of(const an_session *r, const an_plan_scaling *v, an_scaling_work *out)
 {
     const an_train_config *c = &r->cfg;
     an_model_counts counts;
     c->model->count(an_model_settings(c), c->batch_size, &counts);
     *out = (an_scaling_work){.update_s = 1e-3 * v->update_ms,
-                             .exchanged_bytes = (c->exchange_dtype == AN_BF16 ? 2.0 : 4.0) * (double)counts.parameters,
+                             .exchanged_bytes = exchanged_bytes(c, (double)counts.parameters),
                              .micros = an_train_micros(c),
                              .overlap = c->overlap && !c->exact && c->exchange_dtype == AN_F32 &&
                                         strcmp(c->shard, "none") == 0 && is_gpu(r->cx)};
@@ -85,7 +96,8 @@ void an_plan_print_scaling(const an_session *r, const an_plan_scaling *v)
     work_of(r, v, &work);
     printf("link           %s: %s; assumed %s/s, %g us a hop\n", link->name, link->what,
            an_bytes_text(link->bytes_per_s, text), 1e6 * link->hop_s);
-    printf("exchange       %s of gradients an update, %s\n", an_bytes_text(work.exchanged_bytes, text),
+    printf("exchange       %s of %s an update, %s\n", an_bytes_text(work.exchanged_bytes, text),
+           strcmp(r->cfg.shard, "weights") == 0 ? "gradients and weights" : "gradients",
            work.overlap ? "beside the backward pass" : "behind the backward pass");
     printf("%7s  %12s  %12s  %12s  %s\n", "devices", "exchange", "not hidden", "update", "of as many times one");
     for (int64_t n = 2; n <= v->devices; n = more(n, v->devices)) {

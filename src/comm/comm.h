@@ -79,6 +79,12 @@ an_status an_comm_sum(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const 
 an_status an_comm_reduce_scatter(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const void *in, void *out);
 /* out = in of rank 0, in of rank 1, ...: `bytes` of each. */
 an_status an_comm_gather(an_err *err, an_comm *c, size_t bytes, const void *in, void *out);
+/* out = elements [first, first + n) of an array of which rank r has [r * part, (r + 1) * part), in its `in`; elements have
+ * `each` bytes. `out` is not inside `in`. */
+an_status an_comm_gather_range(an_err *err, an_comm *c, size_t each, int64_t part, int64_t first, int64_t n,
+                               const void *in, void *out);
+/* What rank r has of them: elements [*from, *from + the result) of its part; 0: none. */
+int64_t an_comm_range_of(int64_t part, int64_t first, int64_t n, int r, int64_t *from);
 an_status an_comm_broadcast(an_err *err, an_comm *c, int root, size_t bytes, void *data);
 /* *any = whether it is true on some rank. */
 an_status an_comm_any(an_err *err, an_comm *c, bool mine, bool *any);

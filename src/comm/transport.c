@@ -156,6 +156,28 @@ an_status an_comm_broadcast(an_err *err, an_comm *c, int root, size_t bytes, voi
     return end_exchange(c, began);
 }
 
+int64_t an_comm_range_of(int64_t part, int64_t first, int64_t n, int r, int64_t *from)
+{
+    const int64_t begin = AN_MAX(first, r * part), end = AN_MIN(first + n, (r + 1) * part);
+    *from = begin - r * part;
+    return AN_MAX(end - begin, 0);
+}
+
+an_status an_comm_gather_range(an_err *err, an_comm *c, size_t each, int64_t part, int64_t first, int64_t n,
+                               const void *in, void *out)
+{
+    char *to = out;
+    for (int r = 0; r < an_comm_ranks(c); r++) {
+        int64_t from;
+        const size_t bytes = (size_t)an_comm_range_of(part, first, n, r, &from) * each;
+        if (!bytes) continue;
+        if (r == an_comm_rank(c)) memcpy(to, (const char *)in + (size_t)from * each, bytes);
+        AN_TRY(an_comm_broadcast(err, c, r, bytes, to));
+        to += bytes;
+    }
+    return AN_OK;
+}
+
 an_status an_comm_any(an_err *err, an_comm *c, bool mine, bool *any)
 {
     bool all[AN_COMM_RANKS];

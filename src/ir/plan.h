@@ -40,7 +40,8 @@ typedef struct an_library_call_spec { /* args: sources in order, then outputs; a
     an_op op;
     uint8_t dtype, n_src, n_out;
     an_call_tensor src[3], out[3];
-    int64_t attr[8]; /* the node's */
+    int64_t
+        attr[8]; /* the node's. ALLGATHER of a range, made by the planner: {ranks, elements of a part, first element} */
 } an_library_call_spec;
 
 typedef struct an_kernel {

@@ -91,12 +91,13 @@ static an_tensor *own_part(an_ctx *cx, const char *at, int b, an_tensor *t)
 /* Whether the gradients that are kept over micro-batches are this rank's part. */
 static bool keeps_part(const an_ctx *cx, int b)
 {
-    return cx->block[b].part > 0 && cx->shard == AN_SHARD_GRADIENTS;
+    return an_block_in_parts(cx, b, AN_ROLE_GRAD);
 }
 
 an_tensor *an_own_params(an_ctx *cx, const char *at, int b)
 {
-    return own_part(cx, at, b, an_block_params(cx, b, at));
+    an_tensor *here = an_block_params(cx, b, at);
+    return an_block_in_parts(cx, b, AN_ROLE_PARAM) ? here : own_part(cx, at, b, here);
 }
 
 an_tensor *an_own_random(an_ctx *cx, const char *at, int b)
@@ -107,7 +108,7 @@ an_tensor *an_own_random(an_ctx *cx, const char *at, int b)
 
 void an_assign_own_params(an_ctx *cx, const char *at, int b, an_tensor *value)
 {
-    if (cx->block[b].part > 0)
+    if (cx->block[b].part > 0 && !an_block_in_parts(cx, b, AN_ROLE_PARAM))
         value =
             an_reshape_at(at, an_make_all_gather(value), AN_SHAPE(cx->block[b].numel)); /* [ranks,part] to [numel] */
     an_assign_at(at, an_block_tensor(cx, b, AN_ROLE_PARAM, NULL), value);

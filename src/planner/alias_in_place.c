@@ -41,7 +41,8 @@ static int32_t memory_for(const an_plan *p, int step, int o, int i)
         return -1;
     const int32_t top = outermost(p, iv);
     const an_value *memory = &p->value[top];
-    if (memory->last != step || memory->bytes != p->value[iv].bytes || memory->usage == AN_USE_GRADIENT || top == ov)
+    if (memory->last != step || memory->bytes != p->value[iv].bytes || memory->usage == AN_USE_GRADIENT ||
+        memory->usage == AN_USE_WEIGHT || top == ov)
         return -1;
     for (int k = 0; k < s->n_args; k++)
         if (k != i && k != o && s->arg[k].value >= 0 && outermost(p, s->arg[k].value) == top) return -1;

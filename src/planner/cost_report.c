@@ -54,6 +54,7 @@ static an_status count_bytes(an_planner *w)
         memcpy(best, now, sizeof best);
     }
     const int64_t padding = AN_MAX(p->arena_bytes - most, 0); /* between values */
+    p->bill.weight_bytes += (uint64_t)best[AN_USE_WEIGHT];
     p->bill.gradient_bytes += (uint64_t)best[AN_USE_GRADIENT];
     p->bill.activation_bytes += (uint64_t)best[AN_USE_ACTIVATION];
     p->bill.scratch_bytes += (uint64_t)(best[AN_USE_SCRATCH] + padding);

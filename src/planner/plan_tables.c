@@ -88,6 +88,9 @@ an_arg an_arg_of(an_planner *w, int32_t base, bool written)
     }
     if (n->attr[0] == AN_LEAF_INPUT || n->attr[0] == AN_LEAF_SCALAR) return input_arg(w, n);
     an_leaf_place at = w->rq->leaf(w->rq->user, (an_leaf)n->attr[0], (int)n->attr[1]);
+    if (at.part_bytes) /* it has no memory yet: gather_weights.c */
+        return (an_arg){
+            .slot = AN_SLOT_IN_PARTS + (int32_t)n->attr[1], .bytes = at.bytes, .written = written, .value = -1};
     return (an_arg){.slot = at.slot, .offset = at.offset, .bytes = at.bytes, .written = written, .value = -1};
 }
 

@@ -11,6 +11,9 @@ typedef struct an_leaf_place {
     int64_t offset, bytes;
     an_usage usage;
     const char *name;
+    /* Of a parameter whose block each rank holds a part of: the slot has that part, `offset` is in the whole block. */
+    int64_t part_bytes, whole_bytes; /* 0: all of it is here */
+    an_dtype dtype;                  /* of such a block */
 } an_leaf_place;
 typedef an_leaf_place (*an_leaf_fn)(void *user, an_leaf kind, int index);
 /* Layout of a parameter block: offset in bytes of source i of PACK `block`, and the block's size. */
@@ -35,6 +38,7 @@ typedef struct an_plan_request {
     bool isolate_values;   /* each value in its own memory between guard bytes: finds accesses out of bounds */
     bool verify;           /* checks the finished plan and its kernels */
     const char *on_cpu;    /* scopes whose steps the CPU runs (an_glob_list); NULL: none. Only with target.cpu_steps */
+    bool gather_ahead;     /* parameters in parts are gathered while others are read (gather_weights.c) */
     int recompute;         /* an_recompute */
     int32_t loss;          /* node of the last an_backward, -1: launches after its own are the backward pass */
     uint64_t budget_bytes; /* 0: none; what persists counts */

@@ -38,6 +38,9 @@ typedef enum an_fusion_kind {
     AN_FUSION_ROW_UPDATE
 } an_fusion_kind;
 
+/* Slots of arguments that are parameters in parts, up to the pass gather_weights: this, plus the parameter's index. */
+enum { AN_SLOT_IN_PARTS = 1 << 24 };
+
 /* Most parts of a CONCAT that is arithmetic in its reader, and of one launch of a larger one. */
 enum { AN_CONCAT_PARTS = 12 };
 

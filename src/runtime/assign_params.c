@@ -54,6 +54,13 @@ an_tensor *an_block_params(an_ctx *cx, int b, const char *at)
     return n == 1 ? part[0] : an_concat_at(at, part, n, 0);
 }
 
+/* Whether this rank has a part of parameter leaf `s`. */
+static bool is_in_parts(const an_ctx *cx, const an_tensor *s)
+{
+    const int32_t b = cx->param[s->attr[1]].block;
+    return b >= 0 && an_block_in_parts(cx, b, AN_ROLE_PARAM);
+}
+
 void an_assign_at(const char *at, an_tensor *state, an_tensor *value)
 {
     an_graph *g = state && state->g ? state->g : value ? value->g : NULL;
@@ -74,6 +81,11 @@ void an_assign_at(const char *at, an_tensor *state, an_tensor *value)
     if (an_why_params_are_fixed(cx) && s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_PARAM) {
         an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: \"%s\" cannot change: %s", an_name_of(state),
                   an_why_params_are_fixed(cx));
+        return;
+    }
+    if (s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_PARAM && is_in_parts(cx, s)) {
+        an_poison(&cx->graph, AN_E_UNSUPPORTED, at,
+                  "an_assign: each rank holds a part of \"%s\": optimizers alone change it", an_name_of(state));
         return;
     }
     if (s->op != AN_OP_LEAF || s->attr[0] == AN_LEAF_INPUT || s->attr[0] == AN_LEAF_SCALAR) {

@@ -49,6 +49,7 @@ static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
                                        frozen  ? "(frozen)"
                                        : decay ? "with weight decay"
                                                : "without weight decay");
+    if (b.part > 0 && cx->shard == AN_SHARD_WEIGHTS) bytes = b.part * (int64_t)each;
     b.store[AN_ROLE_PARAM] = an_store_new(cx, bytes, AN_USE_WEIGHT, name);
     if (!name || b.store[AN_ROLE_PARAM] < 0) {
         for (int i = 0; i < b.n; i++) cx->param[b.param[i]].block = -1; /* for the next attempt */
@@ -71,12 +72,21 @@ static int leaf_index(int block, an_role role)
     return block * AN_N_ROLES + (int)role;
 }
 
+bool an_block_in_parts(const an_ctx *cx, int b, an_role role)
+{
+    if (cx->block[b].part == 0) return false;
+    switch (role) {
+    case AN_ROLE_M:
+    case AN_ROLE_V: return true;
+    case AN_ROLE_GRAD: return cx->shard >= AN_SHARD_GRADIENTS;
+    default: return cx->shard == AN_SHARD_WEIGHTS;
+    }
+}
+
 int64_t an_block_numel(const an_ctx *cx, int b, an_role role)
 {
     const an_block *bl = &cx->block[b];
-    const bool sharded =
-        role == AN_ROLE_M || role == AN_ROLE_V || (role == AN_ROLE_GRAD && cx->shard == AN_SHARD_GRADIENTS);
-    return bl->part > 0 && sharded ? bl->part : bl->numel;
+    return an_block_in_parts(cx, b, role) ? bl->part : bl->numel;
 }
 
 an_dtype an_block_dtype(const an_block *b, an_role role)
@@ -124,6 +134,11 @@ an_leaf_place an_leaf_place_of(void *user, an_leaf kind, int index)
                              .bytes = p->tensor->numel * (int64_t)an_dtype_bytes((an_dtype)p->tensor->dtype),
                              .usage = s->usage,
                              .name = p->name};
+        if (an_block_in_parts(cx, p->block, AN_ROLE_PARAM)) {
+            at.dtype = b->dtype;
+            at.part_bytes = s->bytes;
+            at.whole_bytes = b->numel * (int64_t)an_dtype_bytes(b->dtype);
+        }
     } else if (kind == AN_LEAF_BLOCK) {
         int32_t i = cx->block[index / AN_N_ROLES].store[index % AN_N_ROLES];
         at = (an_leaf_place){.slot = AN_SLOT_FIRST + i,

@@ -6,6 +6,8 @@
 
 an_status an_layout_params(an_ctx *cx); /* puts parameters made since the last call into new blocks */
 
+/* Whether each rank holds a part of this array of block b (an_shard_optimizer). */
+bool an_block_in_parts(const an_ctx *cx, int b, an_role role);
 /* Elements of an array of block b that this rank holds: all, or its part. */
 int64_t an_block_numel(const an_ctx *cx, int b, an_role role);
 an_dtype an_block_dtype(const an_block *b, an_role role);

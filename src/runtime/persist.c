@@ -135,10 +135,10 @@ static void part_of(const an_ctx *cx, const entry *p, int rank, int64_t *first, 
     *first = 0;
     *n = p->t->numel;
     *at = p->offset;
-    if (p->role != ENTRY_FIRST_MOMENT && p->role != ENTRY_SECOND_MOMENT) return;
     for (int b = 0; b < cx->n_blocks; b++)
-        if (p->store == cx->block[b].store[AN_ROLE_M] || p->store == cx->block[b].store[AN_ROLE_V])
-            part = cx->block[b].part;
+        for (an_role role = AN_ROLE_PARAM; role < AN_N_ROLES; role++)
+            if (p->store >= 0 && p->store == cx->block[b].store[role] && an_block_in_parts(cx, b, role))
+                part = cx->block[b].part;
     if (part == 0) return;
     const int64_t begin = p->offset / each, from = AN_MAX(begin, rank * part),
                   until = AN_MIN(begin + p->t->numel, (rank + 1) * part);

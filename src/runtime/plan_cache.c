@@ -180,6 +180,7 @@ static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n
                           .isolate_values = cx->options.place_apart,
                           .verify = cx->options.verify,
                           .on_cpu = cx->options.on_cpu,
+                          .gather_ahead = !cx->no_overlap && cx->backend->target(cx->device)->side_by_side,
                           .recompute = cx->recompute,
                           .loss = cx->loss,
                           .budget_bytes = cx->options.budget_bytes,

@@ -15,7 +15,7 @@ an_status an_report(const an_ctx *cx, an_bill *out)
     *out = cx->last->plan->bill;
     uint64_t by[AN_N_USES] = {0};
     out->peak_bytes = (uint64_t)an_persistent_bytes(cx, by) + (uint64_t)cx->last->plan->arena_bytes + out->input_bytes;
-    out->weight_bytes = by[AN_USE_WEIGHT];
+    out->weight_bytes += by[AN_USE_WEIGHT];
     out->gradient_bytes += by[AN_USE_GRADIENT];
     out->moment_bytes = by[AN_USE_MOMENT];
     out->state_bytes = by[AN_USE_STATE];

@@ -35,6 +35,18 @@ static int32_t place_of(an_ctx *cx, int which, const an_tensor *node, int64_t *o
     return place.slot;
 }
 
+/* A root that is a parameter of which this rank has a part. */
+static an_status refuse_part(an_ctx *cx, int which, const an_tensor *node)
+{
+    const an_tensor *leaf = leaf_under(cx, node);
+    if (cx->ran->plan->root[which] >= 0 || leaf->attr[0] != AN_LEAF_PARAM ||
+        !an_leaf_place_of(cx, AN_LEAF_PARAM, (int)leaf->attr[1]).part_bytes)
+        return AN_OK;
+    return an_fail(&cx->err, AN_E_UNSUPPORTED,
+                   "an_read: each rank holds a part of \"%s\": an_persist_read reads this one's",
+                   cx->param[leaf->attr[1]].name);
+}
+
 static an_status read_slot(an_ctx *cx, int32_t slot, int64_t offset, void *dst, size_t bytes)
 {
     const an_buffer *b = slot == AN_SLOT_ARENA ? &cx->arena : &cx->store[slot - AN_SLOT_FIRST].mem;
@@ -67,6 +79,7 @@ static an_status fetch(an_ctx *cx, int which, const an_tensor *node, void *dst, 
 {
     int64_t offset;
     if (an_is_ref(cx)) return fetch_from_oracle(cx, which, node, dst, bytes);
+    AN_TRY(refuse_part(cx, which, node));
     const int32_t slot = place_of(cx, which, node, &offset);
     if (slot == AN_SLOT_INPUT) {
         copy_from_host(cx, node, dst, bytes);

@@ -10,6 +10,7 @@
 #include "kernels/cpu_kernels.h"
 #include "platform/thread_pool.h"
 #include "runtime/buffers.h"
+#include "runtime/param_blocks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,10 +39,11 @@ static void draw(drawing *w, an_pool *pool)
     an_pool_run(pool, an_ceil_div(w->n, DRAW_TASK), draw_task, w);
 }
 
+/* Elements [first, until) of t, the first of them at `offset` of the store. */
 static an_status initialize(an_ctx *cx, an_pool *pool, an_store *store, int64_t offset, const an_tensor *t,
-                            const char *name, an_init init)
+                            int64_t first, int64_t until, const char *name, an_init init)
 {
-    if (init.kind == 0 || !t->numel) return AN_OK; /* memory arrives zeroed */
+    if (init.kind == 0 || until <= first) return AN_OK; /* memory arrives zeroed */
     size_t each = an_dtype_bytes((an_dtype)t->dtype);
     drawing w = {.isa = an_cpu_kernels_find(NULL),
                  .what = {.kind = (uint8_t)init.kind,
@@ -50,22 +52,38 @@ static an_status initialize(an_ctx *cx, an_pool *pool, an_store *store, int64_t 
                           .stream = an_rng_stream(an_hash(name, strlen(name), 0), 0),
                           .a = init.a,
                           .b = init.b},
-                 .n = t->numel};
+                 .first = first,
+                 .n = until - first};
     if (store->mem.host) {
         w.out = (char *)store->mem.host + offset;
         draw(&w, pool);
         return AN_OK;
     }
-    char *chunk = malloc((size_t)AN_MIN(t->numel, DRAW_CHUNK) * each);
-    an_status status = chunk ? AN_OK : an_fail_nomem(&cx->err, name, (size_t)AN_MIN(t->numel, DRAW_CHUNK) * each);
-    for (w.out = chunk; w.first < t->numel && status == AN_OK; w.first += w.n) {
-        w.n = AN_MIN(DRAW_CHUNK, t->numel - w.first);
+    const size_t most = (size_t)AN_MIN(until - first, DRAW_CHUNK) * each;
+    char *chunk = malloc(most);
+    an_status status = chunk ? AN_OK : an_fail_nomem(&cx->err, name, most);
+    for (w.out = chunk; w.first < until && status == AN_OK; w.first += w.n) {
+        w.n = AN_MIN(DRAW_CHUNK, until - w.first);
         draw(&w, pool);
-        status = cx->backend->write(&cx->err, cx->device, &store->mem, (size_t)offset + (size_t)w.first * each, chunk,
-                                    (size_t)w.n * each);
+        status = cx->backend->write(&cx->err, cx->device, &store->mem,
+                                    (size_t)offset + (size_t)(w.first - first) * each, chunk, (size_t)w.n * each);
     }
     free(chunk);
     return status;
+}
+
+/* A parameter, or what this rank has of it. */
+static an_status initialize_param(an_ctx *cx, an_pool *pool, an_store *store, const an_param_info *q)
+{
+    const int64_t each = (int64_t)an_dtype_bytes((an_dtype)q->tensor->dtype), begin = q->offset / each;
+    int64_t first = 0, until = q->tensor->numel, at = q->offset;
+    if (an_block_in_parts(cx, q->block, AN_ROLE_PARAM)) {
+        const int64_t part = cx->block[q->block].part, from = cx->graph.rank * part;
+        first = AN_MAX(from - begin, 0);
+        until = AN_MIN(from + part - begin, until);
+        at = (begin + first - from) * each;
+    }
+    return initialize(cx, pool, store, at, q->tensor, first, until, q->name, q->init);
 }
 
 /* Averages begin as what they are averages of. */
@@ -100,14 +118,14 @@ static an_status initialize_store(an_ctx *cx, an_pool *pool, int32_t i)
     for (int p = 0; p < cx->n_params; p++) {
         const an_param_info *q = &cx->param[p];
         if (cx->options.parameters_given) break; /* memory arrives zeroed */
-        if (q->block >= 0 && cx->block[q->block].store[AN_ROLE_PARAM] == i)
-            AN_TRY(initialize(cx, pool, s, q->offset, q->tensor, q->name, q->init));
+        if (q->block >= 0 && cx->block[q->block].store[AN_ROLE_PARAM] == i) AN_TRY(initialize_param(cx, pool, s, q));
     }
     for (int p = 0; p < cx->n_states; p++)
         if (cx->state[p].store == i && cx->state[p].data)
             AN_TRY(cx->backend->write(&cx->err, cx->device, &s->mem, 0, cx->state[p].data, (size_t)s->bytes));
         else if (cx->state[p].store == i)
-            AN_TRY(initialize(cx, pool, s, 0, cx->state[p].tensor, cx->state[p].name, cx->state[p].init));
+            AN_TRY(initialize(cx, pool, s, 0, cx->state[p].tensor, 0, cx->state[p].tensor->numel, cx->state[p].name,
+                              cx->state[p].init));
     AN_TRY(initialize_averages(cx, i)); /* the parameters' store is older: it is ready */
     s->ready = true;
     return AN_OK;

@@ -131,10 +131,9 @@ static const an_config_field train_fields[] = {
     TEXT(cc, "", NULL, "C compiler for fused kernels; empty: $CC, cc, clang, gcc; none: interpret"),
     TEXT(cache_dir, "", NULL, "compiled kernels; empty: $ANNEAL_CACHE, or the user's cache folder"),
     BOOL(exact, "false", "float32 training with the same bits on every device; slower"),
-    TEXT(shard, "none", "none|moments|gradients",
-         "of several ranks: each keeps its part of the optimizer's moments, and of the gradients of earlier "
-         "micro-batches "
-         "(ZeRO 1 and 2); same losses"),
+    TEXT(shard, "none", "none|moments|gradients|weights",
+         "of several ranks: each keeps its part of the optimizer's moments, also of the gradients of earlier "
+         "micro-batches, also of the weights, which are gathered ahead of use (ZeRO 1, 2, 3); same losses"),
     {"exchange_dtype", AN_CONFIG_DTYPE, AT(exchange_dtype), "float32", 0, 0, NULL,
      "of several ranks: bfloat16 rounds gradients before they are added, half the bytes on a slow link; other losses"},
     BOOL(overlap, "true", "of several GPUs: gradients are exchanged while the backward pass still runs; same bits"),

@@ -75,13 +75,19 @@ static an_status read_rows(an_err *err, const an_session *r, float *read)
                              an_persist_read(r->cx, i, read, (size_t)an_step_numbers(&r->cfg) * sizeof *read));
 }
 
+/* Whether every rank runs every graph, for it gives the others its part of the weights. */
+static bool runs_with_others(const an_train_config *c)
+{
+    return an_comm_ranks(c->comm) > 1 && strcmp(c->shard, "weights") == 0;
+}
+
 /* A round: a batch of each rank, this one's in t->batch (`mine`: there is one). */
 static an_status add_round(an_err *err, an_session *r, bool mine, tally *t)
 {
     const int64_t sums = an_step_sums(&r->cfg), each = an_step_numbers(&r->cfg);
     const bool full = t->used + 1 == t->rows || t->done + t->ranks >= t->batches;
     float *all = t->kept + each;
-    if (mine)
+    if (mine || runs_with_others(&r->cfg)) /* of no batch: what the arrays hold, and nothing adds it up */
         AN_TRY(add_batch(err, r, t, full ? t->kept : NULL));
     else if (full)
         AN_TRY(read_rows(err, r, t->kept));

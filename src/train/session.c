@@ -86,6 +86,7 @@ static an_shard shard_of(const an_train_config *c)
 {
     return strcmp(c->shard, "moments") == 0     ? AN_SHARD_MOMENTS
            : strcmp(c->shard, "gradients") == 0 ? AN_SHARD_GRADIENTS
+           : strcmp(c->shard, "weights") == 0   ? AN_SHARD_WEIGHTS
                                                 : AN_SHARD_NONE;
 }
 

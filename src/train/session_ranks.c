@@ -84,12 +84,27 @@ static bool has_parts(const an_session *r)
     return an_comm_ranks(r->cfg.comm) > 1 && strcmp(r->cfg.shard, "none") != 0;
 }
 
-/* *out: whether this rank holds only a part of entry i. */
-static an_status is_in_parts(an_err *err, an_session *r, int i, int64_t numel, bool *out)
+/* *out: whether `rank` holds only a part of entry i. */
+static an_status lacks(an_err *err, an_session *r, int i, int64_t numel, int rank, bool *out)
 {
     int64_t first, n;
-    AN_TRY(an_session_result(err, r->cx, an_persist_part(r->cx, i, an_comm_rank(r->cfg.comm), &first, &n)));
+    AN_TRY(an_session_result(err, r->cx, an_persist_part(r->cx, i, rank, &first, &n)));
     return *out = n != numel, AN_OK;
+}
+
+/* *out: whether this rank does. */
+static an_status is_in_parts(an_err *err, an_session *r, int i, int64_t numel, bool *out)
+{
+    return lacks(err, r, i, numel, an_comm_rank(r->cfg.comm), out);
+}
+
+/* *out: whether one of several ranks does: the same answer on each. */
+static an_status is_shared_out(an_err *err, an_session *r, int i, int64_t numel, bool *out)
+{
+    bool first, second;
+    AN_TRY(lacks(err, r, i, numel, 0, &first));
+    AN_TRY(lacks(err, r, i, numel, 1, &second)); /* what is in parts is whole on one rank at most */
+    return *out = first || second, AN_OK;
 }
 
 /* Every rank calls it: fills `whole` with the parts of entry i that others hold; this rank's is there already. */
@@ -165,7 +180,9 @@ static an_status hash_params(an_err *err, an_session *r, an_hasher *h)
     int64_t numel;
     for (int i = 0; i < an_persist_count(r->cx); i++) {
         AN_TRY(describe(err, r, i, &p, &numel));
-        if (p.kind != 0) continue;
+        bool parts;
+        AN_TRY(is_shared_out(err, r, i, numel, &parts));
+        if (p.kind != 0 || parts) continue; /* of a part there is no second copy */
         const size_t bytes = (size_t)numel * an_dtype_size(p.dtype);
         void *value = malloc(bytes + 1);
         if (!value) return an_fail_nomem(err, "a parameter to compare", bytes);

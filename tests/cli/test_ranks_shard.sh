@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_ranks_shard.sh: ranks that keep a part of the optimizer's moments each: the bits are those of ranks that keep all, the bill is
 # smaller, checkpoints are whole and go on with any number of ranks.
-plan=8
+plan=9
 . "$(dirname "$0")/tap.sh"
 unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_STEP_ID
 more="$tiny n_embd=32 seed=5 device=cpu threads=1 gradient_accumulation_steps=4 eval_interval=5 log_interval=2 --quiet"
@@ -32,31 +32,36 @@ same part_4_of_8 all_4_of_8
 ok "shard=moments: 2 and 4 ranks have the bits that they have without, clipped gradients among them"
 
 train exact max_iters=8 exact=true
-for shard in moments gradients; do
+for shard in moments gradients weights; do
     for ranks in 2 4; do
         train exact_$shard$ranks max_iters=8 ranks=$ranks exact=true shard=$shard
         same exact_$shard$ranks exact
     done
 done
-train grads_4 max_iters=10 ranks=4 grad_clip=0.3 shard=gradients
-same grads_4 all_4
-ok "exact, or one micro-batch a rank: shard=gradients has these bits too, in exact mode those of one process"
+for shard in gradients weights; do
+    train ${shard}_4 max_iters=10 ranks=4 grad_clip=0.3 shard=$shard
+    same ${shard}_4 all_4
+done
+ok "exact, or one micro-batch a rank: shard=gradients and weights have these bits too, in exact mode those of one process"
 
 for settings in optimizer=sgd,momentum=0.9,nesterov=true optimizer=sgd optimizer=adam,weight_decay=0.1 optimizer=adam_atan2 ema=true dtype=bfloat16 dtype=float16 \
     grad_clip=0 freeze=transformer.h.0.* decay=all compile=false; do
     list=$(echo $settings | tr ',' ' ')
     # shellcheck disable=SC2086  # a list of settings
-    train all max_iters=5 ranks=2 $list
-    # shellcheck disable=SC2086
-    train part max_iters=5 ranks=2 shard=moments $list
-    same part all
-    rm -rf "$dir/all" "$dir/part"
+    train all max_iters=5 ranks=2 gradient_accumulation_steps=2 $list
+    for shard in moments weights; do
+        # shellcheck disable=SC2086
+        train part max_iters=5 ranks=2 gradient_accumulation_steps=2 shard=$shard $list
+        same part all
+        rm -rf "$dir/part"
+    done
+    rm -rf "$dir/all"
 done
 ok "every optimizer, averages, 16-bit numbers, frozen parameters: the same bits"
 
 for ranks in 4 2 1; do
     train cut max_iters=4 ranks=2 exact=true shard=moments
-    for shard in moments none; do
+    for shard in moments weights none; do
         rm -rf "$dir/cut_$ranks$shard"
         cp -r "$dir/cut" "$dir/cut_$ranks$shard"
         run resume "$dir/cut_$ranks$shard" max_iters=8 ranks=$ranks shard=$shard --quiet
@@ -79,7 +84,7 @@ for ranks in 2 4; do
     [ $((part * ranks)) -lt $((whole + ranks * 100000)) ] || fault "$ranks ranks: $part bytes of moments, of $whole"
     a=$(bill whole peak_bytes) b=$(bill parts peak_bytes)
     # With several micro-batches a rank an update also holds the sum that it exchanges: a small batch, or activations hide it.
-    for case in shard=none shard=moments shard=gradients exchange_dtype=bf16 exact=true; do
+    for case in shard=none shard=moments shard=gradients shard=weights exchange_dtype=bf16 exact=true; do
         for micros in $ranks $((2 * ranks)) $((3 * ranks)); do
             train run $big batch_size=1 ranks=$ranks $case gradient_accumulation_steps=$micros
             run plan macbook $more $big batch_size=1 devices=$ranks $case gradient_accumulation_steps=$micros --json
@@ -111,13 +116,13 @@ done
 run plan macbook $more update_ms=20
 code_is 1
 fits=
-for shard in none moments; do
+for shard in none moments weights; do
     # shellcheck disable=SC2086
     run plan macbook $more n_embd=128 batch_size=1 gradient_accumulation_steps=4 devices=4 shard=$shard --fit 10MiB --json
     code_is 0
     fits="$fits $(value "$dir/stdout" batch_size)"
 done
-echo "$fits" | awk '{ exit !($1 > 0 && $2 > $1) }' || fault "--fit: sequences that fit with all moments, and with a quarter: $fits"
+echo "$fits" | awk '{ exit !($1 > 0 && $2 > $1 && $3 > $2) }' || fault "--fit: sequences that fit with all moments, and with a quarter: $fits"
 run plan macbook $more devices=3
 code_is 1
 says stderr "does not divide by 3 ranks"
@@ -143,11 +148,22 @@ else
     ok "a rank that is killed ends all # SKIP ps lists no children here"
 fi
 
-run train macbook out="$dir/no" $more ranks=2 shard=weights
+run train macbook out="$dir/no" $more ranks=2 shard=activations
 code_is 1
 says stderr "shard"
 [ ! -e "$dir/no" ] || fault "a refused run has made its folder"
 ok "what shard= does not know is refused"
+
+# More batches than ranks divide, and fewer than ranks: every rank runs every graph.
+train whole_evaluation max_iters=5 ranks=4 eval_iters=5 shard=gradients
+train part_evaluation max_iters=5 ranks=4 eval_iters=5 shard=weights
+same part_evaluation whole_evaluation
+equal "$(numbers part_evaluation val_loss)" "$(numbers whole_evaluation val_loss)" "validation losses of weights in parts"
+train cut max_iters=4 ranks=2 exact=true shard=weights eval_iters=1
+run resume "$dir/cut" max_iters=8 ranks=4 shard=gradients eval_iters=2 --quiet
+code_is 0
+equal "$(state_hash "$dir/cut")" "$(state_hash "$dir/exact")" "weights in parts, resumed on 4 ranks that have all of them"
+ok "weights in parts: evaluations that ranks do not divide are those of whole weights; a checkpoint goes on with whole ones"
 
 train wide max_iters=40 ranks=2
 train narrow max_iters=40 ranks=2 exchange_dtype=bf16

@@ -45,6 +45,9 @@ while IFS='|' read -r name what settings; do
         equal "$(state_hash several)" "$want" "the state of $ranks ranks and of one"
         equal "$(numbers several)" "$(numbers one)" "the metrics of $ranks ranks and of one"
     done
+    train several max_iters=6 ranks=4 shard=weights # where the model has enough of them
+    equal "$(state_hash several)" "$want" "the state of 4 ranks with weights in parts, and of one"
+    equal "$(numbers several)" "$(numbers one)" "the metrics of 4 ranks with weights in parts, and of one"
     for ranks in 4 1; do
         train several max_iters=3 ranks=2
         run resume several max_iters=6 ranks=$ranks --quiet

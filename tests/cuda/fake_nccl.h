@@ -103,5 +103,20 @@ EXPORT int ncclAllGather(uint64_t in, uint64_t out, size_t n, int type, struct n
     for (int r = 0; r < nccl.ranks; r++) memmove((char *)(uintptr_t)out + (size_t)r * n, (void *)(uintptr_t)in, n);
     DONE(0);
 }
+/* Another rank's values are zeros here. */
+EXPORT int ncclBroadcast(uint64_t in, uint64_t out, size_t n, int type, int root, struct nccl_state *c, thing *s)
+{
+    CALL("ncclBroadcast");
+    if (type != 1) complain("ncclBroadcast: type %d", type);
+    if (root < 0 || root >= nccl.ranks) complain("ncclBroadcast: rank %d of %d sends", root, nccl.ranks);
+    if (!exchanges("ncclBroadcast", c, s, nccl.rank == root ? in : out, n, out, n)) DONE(4);
+    if (nccl.rank != root) {
+        memset((void *)(uintptr_t)out, 0, n);
+        DONE(0);
+    }
+    if (in != out && in < out + n && out < in + n) complain("ncclBroadcast: source and destination overlap in part");
+    memmove((void *)(uintptr_t)out, (void *)(uintptr_t)in, n);
+    DONE(0);
+}
 
 #endif

@@ -2,7 +2,7 @@
 # test_ranks.sh: several ranks with a GPU each, on the stand-in of the driver and of NCCL: every rank asks for the same exchanges in the
 # same order, once an update and in exact mode once a micro-batch, captured with the plan; what is missing is a sentence. Numbers
 # are those of no GPU: tests/cuda/ranks_on_gpu.sh has them.
-plan=8
+plan=9
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32 WORLD_SIZE CUDA_VISIBLE_DEVICES
 mkdir "$dir/cuda"
@@ -51,6 +51,16 @@ equal "$(grep -c 'ncclReduceScatter.*captured' "$dir/shard.nccl.0")" 1 "parts of
 equal "$(grep -c 'ncclAllGather.*captured' "$dir/shard.nccl.0")" 2 "gathers in the captured update"
 equal "$(grep -c 'ncclAllReduce.*captured' "$dir/shard.nccl.0")" 1 "sums in the captured update: of a block too small to be cut"
 ok "shard=moments: each rank gets its part of the gradients, and gathers the parameters"
+
+for overlap in true false; do
+    train weights_$overlap devices=2 shard=weights n_embd=64 overlap=$overlap
+    code_is 0
+    same_calls weights_$overlap
+done
+[ "$(grep -c 'ncclBroadcast.*captured' "$dir/weights_true.nccl.0")" -gt 2 ] || fault "no weights are gathered: $(cat "$dir/weights_true.nccl.0")"
+# the sums of squares alone: parameters stay in parts
+equal "$(grep -c 'ncclAllGather.*captured' "$dir/weights_true.nccl.0")" 1 "gathers in the captured update"
+ok "shard=weights: the ranks that have a piece of the weights send it to all, ahead of use"
 
 for overlap in true false; do
     train over_$overlap devices=2 overlap=$overlap n_embd=192 gradient_accumulation_steps=2

@@ -115,6 +115,37 @@ static void each_rank_gets_its_part_of_a_sum(void **state)
     for (int ranks = 1; ranks <= 5; ranks++) all_succeed(ranks, parts);
 }
 
+/* A range of an array in parts: element i is i, whoever has it. */
+static int check_range(an_comm *c, int rank, int64_t part, int64_t first, int64_t n)
+{
+    an_err err = {0};
+    int32_t *mine = malloc((size_t)part * sizeof *mine + 1), *range = malloc((size_t)n * sizeof *range + 1);
+    int bad = !mine || !range;
+    for (int64_t i = 0; i < part && !bad; i++) mine[i] = (int32_t)(rank * part + i);
+    if (!bad) bad = an_comm_gather_range(&err, c, sizeof *mine, part, first, n, mine, range) != AN_OK;
+    for (int64_t i = 0; i < n && !bad; i++) bad = range[i] != first + i;
+    free(range);
+    free(mine);
+    return bad;
+}
+
+static int ranges(an_comm *c, int rank, int ranks)
+{
+    srand(11);
+    if (check_range(c, rank, 300000, 0, 300000 * ranks)) return 1; /* of several messages */
+    for (int i = 0; i < 60; i++) {
+        const int64_t part = 1 + rand() % 500, first = rand() % (part * ranks), n = rand() % (part * ranks - first + 1);
+        if (check_range(c, rank, part, first, n)) return 2;
+    }
+    return 0;
+}
+
+static void a_range_of_an_array_in_parts_is_gathered_from_those_that_have_it(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 5; ranks++) all_succeed(ranks, ranges);
+}
+
 static int sums(an_comm *c, int rank, int ranks)
 {
     static const int64_t lengths[] = {0, 1, 7, 64, 65, 1000, 262144, 262145, 600001};
@@ -537,6 +568,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sum_adds_the_ranks_in_order_and_every_rank_has_the_same_bits),
         cmocka_unit_test(each_rank_gets_its_part_of_a_sum),
+        cmocka_unit_test(a_range_of_an_array_in_parts_is_gathered_from_those_that_have_it),
         cmocka_unit_test(sixteen_bit_numbers_are_added_in_float32_and_rounded_once),
         cmocka_unit_test(gathers_and_broadcasts_of_any_size_arrive_whole),
         cmocka_unit_test(the_first_failure_reaches_every_rank_with_its_rank_and_sentence),

@@ -337,6 +337,9 @@ static an_status run_exchange(an_err *err, const an_device *d, const an_library_
     if (s->op == AN_OP_ALLREDUCE) return an_comm_sum(err, d->comm, (an_dtype)x->dtype, n, arg[0], arg[1]);
     if (s->op == AN_OP_REDUCESCATTER)
         return an_comm_reduce_scatter(err, d->comm, (an_dtype)x->dtype, n / s->attr[0], arg[0], arg[1]);
+    if (s->attr[1] > 0)
+        return an_comm_gather_range(err, d->comm, an_dtype_bytes((an_dtype)x->dtype), s->attr[1], s->attr[2],
+                                    s->out[0].shape[0], arg[0], arg[1]);
     return an_comm_gather(err, d->comm, (size_t)n * an_dtype_bytes((an_dtype)x->dtype), arg[0], arg[1]);
 }
 

@@ -224,6 +224,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
                             .scratch = scratch_of,
                             .gemm_scratch = gemm_scratch,
                             .fuses_epilogue = fuses_epilogue,
+                            .side_by_side = true,
                             .in_flight = STEPS_IN_FLIGHT};
     return read_variables(err, d);
 }

@@ -49,6 +49,8 @@ static an_status connect(an_err *err, an_device *d)
             check(err, d, d->nccl.sum_part(p, part, 64, NCCL_F32, NCCL_SUM, d->nccl_comm, d->stream), "a sum of parts");
     if (status == AN_OK)
         status = check(err, d, d->nccl.gather(part, p, 256, NCCL_UINT8, d->nccl_comm, d->stream), "a gather");
+    if (status == AN_OK)
+        status = check(err, d, d->nccl.send_all(p, p, 256, NCCL_UINT8, 0, d->nccl_comm, d->stream), "a broadcast");
     if (status == AN_OK) status = an_cuda_wait_stream(err, d, "connecting the GPUs");
     d->cu.memory_free(p);
     return status;
@@ -75,6 +77,22 @@ void an_cuda_leave(an_device *d)
     d->nccl_comm = NULL;
 }
 
+/* A range of an array in parts: each rank that has some of it sends that to all. */
+static an_status gather_range(an_err *err, an_device *d, const an_library_call_spec *s, cu_pointer in, cu_pointer out)
+{
+    const size_t each = an_dtype_size((an_dtype)s->dtype);
+    for (int r = 0; r < an_comm_ranks(d->comm); r++) {
+        int64_t from;
+        const size_t bytes = (size_t)an_comm_range_of(s->attr[1], s->attr[2], s->out[0].shape[0], r, &from) * each;
+        if (!bytes) continue;
+        const cu_pointer mine = r == an_comm_rank(d->comm) ? in + (cu_pointer)from * each : out; /* else not read */
+        AN_TRY(
+            check(err, d, d->nccl.send_all(mine, out, bytes, NCCL_UINT8, r, d->nccl_comm, d->stream), "a broadcast"));
+        out += bytes;
+    }
+    return AN_OK;
+}
+
 an_status an_cuda_exchange(an_err *err, an_device *d, const an_library_call_spec *s, cu_pointer in, cu_pointer out)
 {
     const an_call_tensor *x = &s->src[0];
@@ -89,6 +107,7 @@ an_status an_cuda_exchange(an_err *err, an_device *d, const an_library_call_spec
                      d->nccl.sum_part(in, out, n / (size_t)s->attr[0], type_of((an_dtype)x->dtype), NCCL_SUM,
                                       d->nccl_comm, d->stream),
                      "a sum of parts");
+    if (s->attr[1] > 0) return gather_range(err, d, s, in, out);
     const size_t bytes = n * an_dtype_size((an_dtype)x->dtype);
     return check(err, d, d->nccl.gather(in, out, bytes, NCCL_UINT8, d->nccl_comm, d->stream), "a gather");
 }

@@ -43,6 +43,7 @@ static an_status open_as(an_err *err, const char *dialect, int max_args, an_devi
                             .max_args = max_args,
                             .row_update = strcmp(dialect, "msl") != 0,
                             .scratch = scratch_of,
+                            .side_by_side = strcmp(dialect, "cuda") == 0,
                             .bind_align = strcmp(dialect, "msl") ? 0 : 4};
     *out = d;
     return AN_OK;
