@@ -1,4 +1,5 @@
-/* diagnose.c: see diagnose.h. The table is at the end; a check gives false, or true with its evidence and its fix.
+/* diagnose.c: see diagnose.h. The table of rules is at the end; a rule's check returns false, or true after it has set
+ * the evidence and the fix.
  *
  * To add a rule: a check, a row, and in tests/unit/test_diagnose.c a run that it fires on and one that it does not. */
 #include "report/diagnose.h"
@@ -38,7 +39,7 @@ typedef struct times {
     size_t n;
     double seconds; /* all updates together */
     double median, p90, median_first, p75_first, median_last, p25_last;
-    double wait_share, cpu_wait_share; /* waiting for data; for a processor that others used (NaN: not told) */
+    double wait_share, cpu_wait_share; /* waiting for data; for a processor that others used (NaN: unknown) */
     bool judged;                       /* long enough to be judged */
 } times;
 
@@ -54,7 +55,8 @@ typedef struct inquiry {
 
 /* ---- what the checks use */
 
-/* Texts of a run's files that were cut, and paths, may not be UTF-8: other bytes become '?', as control characters do. */
+/* Replaces control characters and bytes that are not UTF-8 (paths, texts of a file that were cut) by '?', and cuts the text
+ * at its first newline. */
 static void make_printable(char *text)
 {
     uint32_t c;
@@ -64,7 +66,7 @@ static void make_printable(char *text)
         at += (size_t)AN_MAX(len, 1);
     }
     an_text_printable(text, strlen(text));
-    text[strcspn(text, "\n")] = 0; /* the first of several sentences */
+    text[strcspn(text, "\n")] = 0;
 }
 
 __attribute__((format(printf, 2, 3))) static bool evidence(const inquiry *q, const char *format, ...)
@@ -214,7 +216,7 @@ static bool metrics_cut_short(const inquiry *q)
     const double last = r->n ? (double)r->update[r->n - 1].step + 1 : 0;
     if (r->disordered) {
         fix(q, "copy %.300s/metrics.jsonl again from the machine that trained it", q->dir);
-        return evidence(q, "%llu lines of metrics.jsonl are behind one of a later update, and were left out",
+        return evidence(q, "%llu lines of metrics.jsonl come after one of a later update, and were left out",
                         (unsigned long long)r->disordered);
     }
     if (!(interval >= 1) || !(done - last > interval) || has_failed(q)) return false;
@@ -325,7 +327,7 @@ static bool plans_grow(const inquiry *q)
     const an_run_record *r = q->r;
     if (r->n < AN_DIAGNOSE_LINES) return false;
     const double middle = r->update[r->n / 2].at[AN_RUN_PLANS], last = r->update[r->n - 1].at[AN_RUN_PLANS];
-    if (!(last >= middle + 3)) return false; /* an evaluation may bring one or two */
+    if (!(last >= middle + 3)) return false; /* an evaluation adds one or two */
     fix(q, "an_report_text(cx, \"miss\") names the first node that differs; a number that changes belongs in "
            "an_scalar");
     return evidence(q, "%.0f plans in the middle of the run, %.0f at its end", middle, last);
@@ -350,7 +352,7 @@ static line_means mean_lines(const an_run_record *r, size_t first, size_t last, 
     return m;
 }
 
-/* What most of the time that the slow lines take longer than the others is spent with; `other` where the run does not tell. */
+/* Writes what accounts for most of the extra time of the slow lines; `other` where the run's figures do not say. */
 static void explain_slow(const inquiry *q, const line_means *fast, const line_means *slow, const char *other,
                          char out[200])
 {
@@ -473,8 +475,8 @@ static bool falls_back(const inquiry *q)
     return evidence(q, "%.0f launches of an update run on the CPU; they took %.3g ms of the first", n, ms);
 }
 
-/* Of a device whose own clock does not say so: the updates' time divided by their launches is what a launch takes that has
- * nothing to compute. */
+/* For a device without a clock of its own: an update's time divided by its launches is no more than a launch takes that
+ * computes nothing. */
 static bool launches_are_empty(const inquiry *q, double launches)
 {
     const double us = q->t.median * 1e3 / launches;
@@ -526,9 +528,12 @@ static bool is_translated(const inquiry *q)
     return evidence(q, "%.40s runs this program's instructions", by);
 }
 
-/* The processor's own account: how long the thread that trains was ready to run while others ran. */
+/* By the system's account of how long the training thread was ready to run while other programs ran. */
 static bool processors_are_shared(const inquiry *q)
 {
+    enum {
+        MOST_PROGRAMS = 3
+    }; /* that the writer lists; a file of strangers may have more, for which there is no room */
     char others[160] = "";
     size_t i, used = 0;
     json_t *program;
@@ -537,7 +542,8 @@ static bool processors_are_shared(const inquiry *q)
     {
         const char *name = json_string_value(json_array_get(program, 0));
         const double percent = json_number_value(json_array_get(program, 1));
-        if (!name || i == 3 || !(percent >= 1 && percent < 1e6)) continue;
+        if (i == MOST_PROGRAMS) break;
+        if (!name || !(percent >= 1 && percent < 1e6)) continue;
         used += (size_t)snprintf(others + used, sizeof others - used, "%s%.30s %.0f %%",
                                  used ? ", " : "; when it began: ", name, percent);
     }
@@ -555,7 +561,7 @@ static bool gpu_is_shared(const inquiry *q)
     return evidence(q, "%.380s", said);
 }
 
-/* ---- beside the run: a profile of its step, and a run of the same settings elsewhere */
+/* ---- with a profile of the run's step, or a reference run of the same settings */
 
 static double sum_of_launches(const json_t *profile, const char *key)
 {
@@ -639,7 +645,7 @@ static bool no_faster(const inquiry *q)
 
 /* ---- the table */
 
-/* The figures without which a rule is silent. */
+/* The figures that a rule needs to be applied. */
 typedef enum needs {
     NEEDS_A_LOGBOOK,
     NEEDS_AN_END,
@@ -762,7 +768,7 @@ static bool has_figures(const inquiry *q, needs n)
     return q->beside.reference != NULL;
 }
 
-/* How many rules had their figures, and what the others lack. */
+/* Counts the rules that had their figures, and lists what the others lack. */
 static void judge_rules(const inquiry *q, an_diagnosis *out)
 {
     static const char *const names[] = {[NEEDS_A_LOGBOOK] = "a logbook",
@@ -795,7 +801,7 @@ an_status an_diagnose(an_err *err, const char *dir, const an_run_record *r, bool
     return an_diagnose_beside_others(err, dir, r, running, &(an_diagnose_beside){0}, out);
 }
 
-/* What lies beside a run is of the same preset, where both say theirs. */
+/* AN_E_DATA where a profile or a reference run is of another preset than the run; unknown presets pass. */
 static an_status check_preset(an_err *err, const an_run_record *r, const char *preset, const char *path)
 {
     const char *own = an_run_text(r->begin, "preset");

@@ -1,7 +1,7 @@
 /* diagnose.h: what is wrong with a run, from its own files.
  *
- * Owns:      the rules, a row each (diagnose.c, which says how to add one): a symptom, evidence in the run's numbers, a hypothesis, a first fix as
- *            a command; their thresholds.
+ * Owns:      the rules and their thresholds, one row for each rule (diagnose.c says how to add one): a symptom, evidence
+ *            in the run's numbers, a hypothesis, a first fix as a command.
  * Does not:  measure anything, open a device, or print.
  *
  * Invariants: a rule that lacks its figures is silent; a run of less than AN_DIAGNOSE_SECONDS of updates, or of less
@@ -28,8 +28,8 @@ typedef struct an_diagnosis {
 
 /* Tries every rule on the run of folder `dir`. `running`: a process trains in it now. */
 an_status an_diagnose(an_err *err, const char *dir, const an_run_record *r, bool running, an_diagnosis *out);
-/* What may lie beside the run: a profile of its step (anneal profile --json; NULL: none), and a run of the same settings that
- * it should be faster than (NULL: none). AN_E_DATA: it is no profile. */
+/* The same with a profile of the run's step (anneal profile --json; NULL: none), and with a reference run of the same
+ * settings that the run should be faster than (NULL: none). AN_E_DATA: it is not a profile, or of another preset. */
 typedef struct an_diagnose_beside {
     const json_t *profile;
     const char *profile_path;
@@ -38,7 +38,7 @@ typedef struct an_diagnose_beside {
 } an_diagnose_beside;
 an_status an_diagnose_beside_others(an_err *err, const char *dir, const an_run_record *r, bool running,
                                     const an_diagnose_beside *beside, an_diagnosis *out);
-/* The name of rule i; NULL behind the last. */
+/* The name of rule i; NULL past the last. */
 const char *an_diagnose_rule(int i);
 /* [{"rule":...,"symptom":...,"evidence":...,"hypothesis":...,"fix":...},...] */
 void an_diagnosis_json(const an_diagnosis *d, an_text *out);

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Colours follow the reader's preference, and paper is white; wide tables scroll within the page, whose cells keep their words whole. */
+/* Colours follow the reader's preference (light, dark; white for print); a wide table scrolls within the page, and its
+ * cells do not break words. */
 static const char style[] =
     ":root{--ink:#1b1f24;--paper:#fff;--faint:#d5d9de;--a:#2f6fb0;--b:#c0501f;--c:#2a7d4f;--bad:#b3261e;--good:#1f7a3d}"
     "@media(prefers-color-scheme:dark){:root{--ink:#e4e7ea;--paper:#16191d;--faint:#3a4048;--a:#7ab3ea;--b:#f09a6b;"
@@ -40,16 +41,11 @@ static const char style[] =
 
 /* ---- text */
 
-static void put_html(an_text *out, const char *text)
-{
-    an_html_put(out, text);
-}
-
 static void put_row(an_text *out, const char *label, const char *value)
 {
     if (!*value) return;
     an_text_printf(out, "<tr><th>%s</th><td>", label);
-    put_html(out, value);
+    an_html_put(out, value);
     an_text_puts(out, "</td></tr>\n");
 }
 
@@ -165,7 +161,7 @@ static void put_chart(an_text *out, const an_run_record *r, const char *title, b
     an_text_puts(out, "</svg></figure>\n");
 }
 
-/* How many logged updates took how long; those above the 99th hundredth are in the last bar. */
+/* Histogram of the times of logged updates; those above the 99th percentile are in the last bar. */
 static an_status put_histogram(an_err *err, const an_run_record *r, an_text *out)
 {
     enum { BARS = 24 };
@@ -208,7 +204,7 @@ static bool is_point(const json_t *point)
     return json_is_true(json_object_get(point, "ran")) && batch >= 1 && speed > 0 && isfinite(speed);
 }
 
-/* Of this preset, made on this machine and its device by this build. */
+/* Whether the sweep is of this run's preset, and made on its machine and device by its build. */
 static bool has_sweep(const an_run_record *r, const json_t *sweep)
 {
     static const char *const same[] = {"preset", "host", "commit"};
@@ -223,7 +219,7 @@ static bool has_sweep(const an_run_record *r, const json_t *sweep)
     return is_same && strlen(swept) == n && strncmp(device, swept, n) == 0;
 }
 
-/* Whether the sweep found another speed for this run's batch: by more than half of it. */
+/* Whether the speed that the sweep measured for this run's batch differs from the run's by more than MOST_RATIO. */
 static bool contradicts(const an_run_record *r, const json_t *sweep)
 {
     const double speed = an_run_median(r, AN_RUN_UNITS_PER_S, 1, r->n),
@@ -239,7 +235,7 @@ static bool contradicts(const an_run_record *r, const json_t *sweep)
     return false;
 }
 
-/* Whether other programs disturbed the sweep, by its own account. */
+/* Whether the sweep's own figures say that other programs disturbed it. */
 static bool is_disturbed(const json_t *sweep)
 {
     size_t i;
@@ -263,14 +259,13 @@ int an_run_report_lacks(const an_report_run *run, const json_t *sweep, const cha
         out[n++] = "a sweep over batch sizes of this preset, on this machine and device by this build: anneal sweep, "
                    "then sweep=FOLDER";
     else if (contradicts(r, sweep))
-        out[n++] = "agreement with the sweep: for this batch size its speed is another by more than half: other load, "
-                   "or other settings";
+        out[n++] = "agreement with the sweep: its speed for this batch size differs by more than half: other load, or "
+                   "other settings";
     else if (is_disturbed(sweep))
         out[n++] = "a sweep that had the machine to itself: other programs used the processors while it measured";
     if (an_run_wait_share(r, AN_RUN_CPU_WAIT_MS, 1, r->n) > AN_RUN_MUCH_CPU_WAIT)
         out[n++] = "a machine of its own: for more than a fifth of the time of the updates the run waited for a "
-                   "processor that other "
-                   "programs used";
+                   "processor that other programs used";
     if (!has_memory_curve(r)) out[n++] = "a memory curve of 20 lines of metrics or more";
     if (!*commit) out[n++] = "the commit that the program was built from";
     if (strchr(an_run_text(r->begin, "anneal"), '-'))
@@ -303,7 +298,7 @@ static an_status put_speed(an_err *err, const an_report_run *run, const json_t *
     an_text_puts(out, "<h3>Speed</h3>\n");
     if (n == 0) return an_text_puts(out, "<p>No logged update has a speed.</p>\n"), AN_OK;
     an_text_printf(out, "<p>%.*f ", decimals, median);
-    put_html(out, units_of(r));
+    an_html_put(out, units_of(r));
     an_text_printf(out,
                    " a second, median of %zu lines; a tenth below %.*f, a tenth above %.*f. <span class=\"stamp "
                    "%s\">%s</span></p>\n",
@@ -331,7 +326,7 @@ static void put_times(const json_t *end, an_text *out)
     an_text_puts(out, "</td></tr>\n");
 }
 
-/* What the plan's bytes are of. */
+/* The plan's bytes by kind. */
 static void put_memory_kinds(const json_t *plan, an_text *out)
 {
     static const char *const kinds[][2] = {{"weight_bytes", "weights"},  {"gradient_bytes", "gradients"},
@@ -357,16 +352,17 @@ static void put_busiest(const json_t *begin, an_text *out)
     json_array_foreach(json_object_get(begin, "busiest"), i, program)
     {
         const char *name = json_string_value(json_array_get(program, 0));
-        if (!name || i == 3) continue;
+        if (i == 3) break;
+        if (!name) continue;
         an_text_puts(out, between);
-        put_html(out, name);
+        an_html_put(out, name);
         an_text_printf(out, " %.0f %% of a processor", json_number_value(json_array_get(program, 1)));
         between = ", ";
     }
     if (*between == ',') an_text_puts(out, "</td></tr>\n");
 }
 
-/* What no line of metrics has, so that a chart that is not there is not taken for a zero. */
+/* Lists what no line of metrics has, so that a missing chart is not read as zero. */
 static void put_unmeasured(const an_run_record *r, an_text *out)
 {
     static const struct {
@@ -486,9 +482,9 @@ static an_status put_diagnosis(an_err *err, const an_report_run *run, an_text *o
     for (int i = 0; status == AN_OK && i < d->n; i++) {
         const an_finding *f = &d->finding[i];
         an_text_printf(out, "<p><b class=\"bad\">%s</b> (%s)<br>", f->symptom, f->rule);
-        put_html(out, f->evidence);
+        an_html_put(out, f->evidence);
         an_text_printf(out, "<br>%s<br><code>", f->hypothesis);
-        put_html(out, f->fix);
+        an_html_put(out, f->fix);
         an_text_puts(out, "</code></p>\n");
     }
     free(d);
@@ -508,11 +504,11 @@ static void put_events(const an_run_record *r, an_text *out)
         json_array_foreach(lists[l], i, event)
         {
             an_text_printf(out, "<tr><td class=\"n\">%.0f</td><td>", fmax(an_run_number(event, "step"), 0));
-            put_html(out, an_run_text(event, "event"));
+            an_html_put(out, an_run_text(event, "event"));
             an_text_puts(out, "</td><td>");
             for (size_t m = 0; m < AN_COUNT(members); m++) {
                 const char *text = an_run_text(event, members[m]);
-                if (*text) put_html(out, text), an_text_puts(out, "<br>");
+                if (*text) an_html_put(out, text), an_text_puts(out, "<br>");
             }
             an_text_puts(out, "</td></tr>\n");
         }
@@ -524,7 +520,7 @@ static void put_events(const an_run_record *r, an_text *out)
 static an_status put_run(an_err *err, const an_report_run *run, const json_t *sweep, an_text *out)
 {
     an_text_puts(out, "<section><h2>");
-    put_html(out, run->dir);
+    an_html_put(out, run->dir);
     an_text_puts(out, "</h2>\n");
     put_facts(run, out);
     AN_TRY(put_speed(err, run, sweep, out));
@@ -544,13 +540,13 @@ static an_status put_comparison(an_err *err, const an_report_run *a, const an_re
     an_err why = {0};
     AN_TRY(an_config_defaults(err, &an_tolerance_keys, &t));
     an_text_puts(out, "<h3>");
-    put_html(out, a->dir);
+    an_html_put(out, a->dir);
     an_text_puts(out, " and ");
-    put_html(out, b->dir);
+    an_html_put(out, b->dir);
     an_text_puts(out, "</h3>\n");
     if (an_compare_runs(&why, &a->record, &b->record, &t, &c) != AN_OK) {
         an_text_puts(out, "<p>");
-        put_html(out, why.text);
+        an_html_put(out, why.text);
         an_text_puts(out, "</p>\n");
         return AN_OK;
     }
@@ -572,13 +568,13 @@ static an_status put_comparison(an_err *err, const an_report_run *a, const an_re
     return AN_OK;
 }
 
-/* The picture that the sweep saved, drawn again from its points: a saved one would be markup of strangers. */
+/* Draws the sweep's picture from its points: the saved file would be untrusted markup. */
 static an_status put_sweep_picture(an_err *err, const json_t *sweep, an_text *out)
 {
     an_sweep *s = malloc(sizeof *s);
     if (!s) return an_fail_nomem(err, "a sweep's picture", sizeof *s);
     an_sweep_from_json(json_object_get(sweep, "points"), s);
-    static const char address[] = " xmlns=\"http://www.w3.org/2000/svg\""; /* a page needs none */
+    static const char address[] = " xmlns=\"http://www.w3.org/2000/svg\""; /* SVG inside HTML needs no namespace */
     an_text svg = {0};
     an_sweep_svg(s, "Speed over batch size, a line for each combination of settings", &svg);
     const char *at = svg.data ? strstr(svg.data, address) : NULL;
@@ -593,7 +589,7 @@ static an_status put_sweep_picture(an_err *err, const json_t *sweep, an_text *ou
     return AN_OK;
 }
 
-/* A cell: five digits, and a large number as it is read aloud, without an exponent. */
+/* A table cell: five digits; a large number as a whole one, without an exponent. */
 static void put_number(double v, an_text *out)
 {
     an_text_puts(out, "<td class=\"n\">");
@@ -619,9 +615,9 @@ static an_status put_sweep(an_err *err, const json_t *sweep, an_text *out)
     json_t *p;
     char bytes[16];
     an_text_puts(out, "<section><h2>Sweep of ");
-    put_html(out, an_run_text(sweep, "preset"));
+    an_html_put(out, an_run_text(sweep, "preset"));
     an_text_puts(out, " on ");
-    put_html(out, an_run_text(sweep, "device"));
+    an_html_put(out, an_run_text(sweep, "device"));
     an_text_puts(out, "</h2>\n");
     AN_TRY(put_sweep_picture(err, sweep, out));
     an_text_puts(out, "<div class=\"wide\"><table><tr><th></th>");
@@ -631,8 +627,8 @@ static an_status put_sweep(an_err *err, const json_t *sweep, an_text *out)
     {
         if (i == MOST_ROWS) break;
         an_text_puts(out, "<tr><td>");
-        put_html(out, an_run_text(p, "axes"));
-        put_html(out, an_run_text(p, "why"));
+        an_html_put(out, an_run_text(p, "axes"));
+        an_html_put(out, an_run_text(p, "why"));
         an_text_puts(out, "</td>");
         for (size_t k = 0; k < AN_COUNT(columns); k++) {
             const double v = an_run_number(p, columns[k].key) * columns[k].scale;
@@ -645,7 +641,7 @@ static an_status put_sweep(an_err *err, const json_t *sweep, an_text *out)
     {
         if (i == MOST_ROWS) break;
         an_text_puts(out, "<p>");
-        put_html(out, an_run_text(p, "axes"));
+        an_html_put(out, an_run_text(p, "axes"));
         if (an_run_number(p, "budget_bytes") > 0)
             an_text_printf(out, " Within %s:", an_bytes_text(an_run_number(p, "budget_bytes"), bytes));
         if (isfinite(an_run_number(p, "knee")))
@@ -665,7 +661,7 @@ static an_status put_sweep(an_err *err, const json_t *sweep, an_text *out)
     return AN_OK;
 }
 
-/* With the file's hash, so that a reader can tell whether it is the one that is linked. */
+/* The file's hash is shown, so that a reader can tell whether a file at hand is the one that was used. */
 static void put_profile(const an_report_profile *p, an_text *out)
 {
     static const struct {
@@ -676,13 +672,13 @@ static void put_profile(const an_report_profile *p, an_text *out)
                    {"peak_gbytes", "and reads", "GB/s"}};
     const json_t *j = p->json;
     an_text_puts(out, "<section><h2>Profile of ");
-    put_html(out, an_run_text(j, "preset"));
+    an_html_put(out, an_run_text(j, "preset"));
     an_text_puts(out, " on ");
-    put_html(out, an_run_text(j, "device"));
+    an_html_put(out, an_run_text(j, "device"));
     an_text_puts(out, "</h2>\n<p>");
-    put_html(out, p->path);
+    an_html_put(out, p->path);
     an_text_printf(out, ", SHA-256 %.64s, of ", p->sha256);
-    put_html(out, an_run_text(j, "time"));
+    an_html_put(out, an_run_text(j, "time"));
     for (size_t i = 0; i < AN_COUNT(figures); i++)
         if (isfinite(an_run_number(j, figures[i].key)))
             an_text_printf(out, ", %s %.4g %s", figures[i].name, an_run_number(j, figures[i].key), figures[i].unit);

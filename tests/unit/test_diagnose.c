@@ -327,6 +327,9 @@ static void a_slow_down_names_what_the_machine_said(void **state)
 }
 
 /* Slow updates, steady or now and then: what they waited for is told, of fallbacks, data, a processor, or that it is none of them. */
+/* More programs than a run lists, each with the longest name that is shown. */
+#define LONG(digit) "[\"" digit "-a-program-with-a-very-long-n\",90],"
+
 static void slow_updates_name_what_they_waited_for(void **state)
 {
     (void)state;
@@ -346,7 +349,11 @@ static void slow_updates_name_what_they_waited_for(void **state)
         {{.late_ms = 80, .cpu_wait_ms = 1}, "slows_down", "neither the machine's log nor waits"},
         {{.cpu_wait_ms = 40, .begin = ",\"busiest\":[[\"make\",97.2],[\"\\u001b[2J\",40],[\"x\",1e300],[],[\"y\",5]]"},
          "processors_are_shared",
-         "waited 28 % of the time of the updates for a processor; when it began: make 97 %, ?[2J 40 %"}};
+         "waited 28 % of the time of the updates for a processor; when it began: make 97 %, ?[2J 40 %"},
+        {{.cpu_wait_ms = 40,
+          .begin = ",\"busiest\":[" LONG("1") LONG("2") LONG("3") LONG("4") LONG("5") LONG("6") LONG("7") "[]]"},
+         "processors_are_shared",
+         "3-a-program-with-a-very-long-n 90 %"}};
     char dir[1200];
     snprintf(dir, sizeof dir, "%s", test_path("waits"));
     for (size_t i = 0; i < AN_COUNT(cases); i++) {
