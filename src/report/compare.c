@@ -35,8 +35,8 @@ static void compare_one(an_compare_row *row, int64_t step, double a, double b)
     if (d > row->allowed && row->beyond_step < 0) row->beyond_step = step;
 }
 
-/* A run that was cut off agrees with all that it does not say. */
-static void look_for_the_end(const an_run_record *a, const an_run_record *b, int64_t updates, an_comparison *out)
+/* Finds a run whose metrics end early: the updates that it lacks are not compared, so it would pass without them. */
+static void find_cut_short(const an_run_record *a, const an_run_record *b, int64_t updates, an_comparison *out)
 {
     const an_run_record *run[2] = {a, b};
     for (int k = 0; k < 2; k++) {
@@ -85,7 +85,7 @@ an_status an_compare_runs(an_err *err, const an_run_record *a, const an_run_reco
         if (at >= 0 && (out->diverged_at < 0 || at < out->diverged_at)) out->diverged_at = at;
         out->pass &= at < 0;
     }
-    look_for_the_end(a, b, t->updates, out);
+    find_cut_short(a, b, t->updates, out);
     return AN_OK;
 }
 

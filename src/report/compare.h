@@ -35,7 +35,7 @@ typedef struct an_comparison {
     int64_t diverged_at; /* the first update at which any row is beyond what is allowed; -1: none */
     int cut_short; /* the run (0, 1) whose metrics end before the other's, of the updates that are compared; -1: neither */
     int64_t ends_at; /* its last logged update */
-    size_t missing;  /* updates that the other logged behind it */
+    size_t missing;  /* updates that the other run logged after that */
     bool pass;       /* every row is within what is allowed, and neither run is cut short */
 } an_comparison;
 

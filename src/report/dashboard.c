@@ -17,7 +17,8 @@ extern const char an_embed_dashboard_page[];
 
 enum { POINTS = 512, VALS = 256, TEXT = 400, SAMPLE = 4000 };
 
-typedef struct point { /* of `lines` updates that were logged: the mean loss, the last of the others */
+/* One point of the charts: several logged updates, of which it has the mean loss and the last of the other numbers. */
+typedef struct point {
     int64_t step;
     double loss, ms, live_bytes, rss_bytes;
 } point;
@@ -36,9 +37,9 @@ struct an_dashboard {
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t end;
     uint64_t version; /* counts changes, from 1 */
-    int streams;      /* that have not ended */
+    int streams;      /* open ones */
     bool ending, stop_asked;
-    bool told; /* `now` is an update's */
+    bool told; /* `now` holds an update's numbers */
     an_dashboard_numbers now;
     double val_loss, best_val_loss;
     point point[POINTS];
@@ -51,7 +52,7 @@ struct an_dashboard {
 
 /* ---- texts */
 
-/* As valid UTF-8 that ends within `cap` bytes. */
+/* Copies text to `out` as valid UTF-8 of fewer than `cap` bytes. */
 static void keep_text(char *out, size_t cap, const char *text, size_t n)
 {
     an_text repaired = {0};
@@ -75,7 +76,7 @@ static bool is_token(const char *text)
     return n >= AN_DASHBOARD_TOKEN_LEAST && n < AN_DASHBOARD_TOKEN_BYTES;
 }
 
-/* The time depends on what was sent alone. */
+/* Compares in constant time: how long it takes depends only on the length of what was sent. */
 static bool is_the_token(const an_dashboard *d, const char *sent)
 {
     if (!sent) return false;
@@ -86,9 +87,9 @@ static bool is_the_token(const an_dashboard *d, const char *sent)
     return differs == 0;
 }
 
-/* ---- what is told */
+/* ---- events of the run */
 
-/* Full: two points become one, and from then on a point takes twice as many lines. */
+/* The table is full: merges neighbours in pairs; from then on a point takes twice as many lines of metrics. */
 static void halve(an_dashboard *d)
 {
     for (size_t i = 0; i < POINTS / 2; i++) {
@@ -164,7 +165,7 @@ bool an_dashboard_stop_asked(an_dashboard *d)
     return asked;
 }
 
-/* ---- answers; the lock is held */
+/* ---- answers to requests; these functions are called with the lock held */
 
 static void put_member(an_text *out, const char *key, const char *text)
 {
@@ -255,7 +256,7 @@ static void put_metrics(const an_dashboard *d, an_text *out)
     an_text_free(&label);
 }
 
-/* The page with the nonce of its one script: whatever else it might be made to hold does not run. */
+/* The page, with the nonce that its one script needs to run: injected script would lack it. */
 static void put_page(const an_dashboard *d, an_text *out)
 {
     static const char mark[] = "@NONCE@";
@@ -301,14 +302,14 @@ void an_dashboard_answer(void *arg, const an_http_request *q, an_http_answer *ou
     an_dashboard *d = arg;
     const bool reads = strcmp(q->method, "GET") == 0, stops = strcmp(q->path, "/stop") == 0;
     if (!is_the_token(d, q->token)) {
-        refuse(out, 403, "this page is answered to its token alone: open the address that anneal train printed\n");
+        refuse(out, 403, "the token is missing or wrong: open the address that anneal train printed\n");
         return;
     }
     pthread_mutex_lock(&d->lock);
     if (stops && strcmp(q->method, "POST") == 0) {
         d->stop_asked = true;
         d->version++;
-        refuse(out, 202, "the update is finished, then the run is saved and ends\n");
+        refuse(out, 202, "the run finishes its update, saves and ends\n");
     } else if (stops || !reads) {
         refuse(out, 405, "GET /, /events, /state and /metrics; POST /stop\n");
     } else {
@@ -319,7 +320,7 @@ void an_dashboard_answer(void *arg, const an_http_request *q, an_http_answer *ou
 
 /* ---- streams */
 
-/* A second, or until the end: readers are told once a second, so that an update costs nothing for them. */
+/* Waits a second, or until the run ends. Streams are sent at most one state a second, so that they never slow an update. */
 static void wait_a_second(an_dashboard *d)
 {
     struct timespec until;
@@ -414,7 +415,7 @@ void an_dashboard_url(const an_dashboard *d, char out[AN_DASHBOARD_URL_BYTES])
     snprintf(out, AN_DASHBOARD_URL_BYTES, "http://%s:%d/?token=%s", d->address, d->port, d->token);
 }
 
-/* Readers are given two seconds to hear of the end. */
+/* Sends how the run ended to all streams and waits up to two seconds for them to close. */
 static void end_streams(an_dashboard *d, const char *ended)
 {
     const struct timespec nap = {.tv_nsec = 10000000};

@@ -3,10 +3,10 @@
  *
  * Owns:      the run's numbers for the page, who may read them, the answers to requests (an_dashboard_answer), the page
  *            (dashboard_page.html).
- * Does not:  speak HTTP (platform/http_server.h), train, or ask a device: it is told.
+ * Does not:  speak HTTP (platform/http_server.h), train, or ask a device: the training loop calls it with the numbers.
  *
- * Invariants: nothing is answered without the token but that it is missing, and the token is compared in a time that does
- * not depend on where it differs. Numbers take bounded memory, however long the run is. The trainer's thread holds the
+ * Invariants: without the token every request gets the same refusal, and the token is compared in a time that does not
+ * depend on where it differs. Numbers take bounded memory, however long the run is. The trainer's thread holds the
  * lock for a copy of a few numbers and never waits for a reader. Text of a run reaches the page as text, never as markup.
  *
  *     GET  /          the page
@@ -35,7 +35,7 @@ typedef struct an_dashboard_numbers { /* of one update; NaN: unknown */
 typedef struct an_dashboard an_dashboard;
 
 /* `token`: at least AN_DASHBOARD_TOKEN_LEAST letters, digits, - or _; "": one is drawn. An address that is not of the
- * loopback network needs one that was chosen. AN_E_USAGE: one of these; else as an_http_open. */
+ * loopback network needs one that the user chose. AN_E_USAGE: one of these; else as an_http_open. */
 an_status an_dashboard_open(an_err *err, const char *address, int port, const char *token, const an_dashboard_run *run,
                             an_dashboard **out);
 /* The same without a server, for an_dashboard_answer alone. */

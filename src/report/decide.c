@@ -1,4 +1,4 @@
-/* decide.c: measures each lane within its window, tries the rules, concludes. See decide.h. */
+/* decide.c: takes each lane's figures from its window, applies the rules, concludes. See decide.h. */
 #include "report/decide.h"
 #include "report/memory_growth.h"
 #include "report/compare.h"
@@ -12,7 +12,7 @@ typedef struct limits_alone {
 static const an_config_field fields[] = {AN_DECIDE_LIMIT_FIELDS(limits_alone, limits)};
 const an_config an_decide_limit_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
-/* ---- one bucket */
+/* ---- the lanes must compute the same updates */
 
 /* Settings that change where, how fast or how long a run computes, and not what an update computes. */
 static bool may_differ(const char *key)
@@ -102,7 +102,8 @@ static double train_units(const an_run_record *r)
     return NAN;
 }
 
-/* What is held at the end of the first epochs against their beginning: medians of the second tenth and of the last. */
+/* Growth of memory within the first limits->epochs epochs: the median of the last tenth of their lines over that of the
+ * second tenth. */
 static void measure_growth(const an_run_record *r, double epochs_a_step, const an_decide_limits *limits,
                            an_decide_lane *lane)
 {
@@ -130,7 +131,7 @@ static void measure_growth(const an_run_record *r, double epochs_a_step, const a
     if (grown > 0) an_memory_growth_owner(r, kind, grown, lane->owner);
 }
 
-/* A loss as the logbook and metrics.jsonl print it. */
+/* Whether the run's loss at this update is `loss`, up to the digits that the logbook and metrics.jsonl print. */
 static bool is_loss_at(const an_run_record *r, int64_t step, double loss)
 {
     for (size_t i = 0; i < r->n; i++)
@@ -138,8 +139,8 @@ static bool is_loss_at(const an_run_record *r, int64_t step, double loss)
     return false;
 }
 
-/* Whether a line "accepted" of the lane's logbook signs this difference: a table against this reference, which has its two losses, and
- * over the updates of which no loss differs by more than was signed. */
+/* Whether a line "accepted" of the lane's logbook (anneal compare) covers its difference from this reference: the line's
+ * worst losses are those of the two runs, and over the updates that it covers no loss differs by more than it says. */
 static bool signs(const json_t *line, const an_run_record *reference, const an_run_record *r)
 {
     an_err quiet = {0};
@@ -164,8 +165,7 @@ static an_status measure_drift(an_err *err, const an_run_record *reference, cons
     an_err why = {0};
     const an_tolerances t = {.loss = limits->tolerance, .val_loss = INFINITY, .grad_norm = INFINITY};
     if (an_compare_runs(&why, reference, r, &t, &c) != AN_OK)
-        return an_fail(err, AN_E_DATA, "%s and %s: whether their numbers drift apart is not known: %s", dir[0], dir[1],
-                       why.text);
+        return an_fail(err, AN_E_DATA, "%s and %s: cannot be compared for drift: %s", dir[0], dir[1], why.text);
     lane->drift = c.row[0].worst;
     lane->drift_step = c.row[0].worst_step;
     size_t i;
@@ -183,7 +183,7 @@ static an_status measure(an_err *err, const an_run_record *r, const char *dir, c
                        AN_DECIDE_LINES);
     if (strcmp(an_run_text(r->end, "event"), "failed") == 0)
         return an_fail(err, AN_E_DATA,
-                       "%s: this run failed, and a lane that fails is none to train on: anneal diagnose %s says why; "
+                       "%s: this run failed, so it cannot be a lane: anneal diagnose %s says why; "
                        "resume it to its end, or leave it out",
                        dir, dir);
     const size_t first = r->n / 10 + 1;

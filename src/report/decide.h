@@ -4,8 +4,8 @@
  * Owns:      the rules, their limits as settings, the verdict.
  * Does not:  measure, print, or open a device.
  *
- * Invariants: lanes share one input bucket: a setting that changes what an update computes is the same in all of them. A
- * figure is of a window of updates that leaves the first tenth out, and the window is told. A rule that lacks its
+ * Invariants: lanes share one input bucket: a setting that changes what an update computes is the same in all of them.
+ * Figures are of a window of updates that leaves out the first tenth; the result says which. A rule that lacks its
  * figures does not fire. */
 #ifndef AN_REPORT_DECIDE_H
 #define AN_REPORT_DECIDE_H
@@ -18,7 +18,7 @@ enum { AN_DECIDE_LANES = 8, AN_DECIDE_LINES = 10 };
 typedef struct an_decide_limits {
     double gain;      /* of the time of an update over the reference's: 1 - t / t_reference */
     double busy;      /* share of the time in which the GPU works */
-    double growth;    /* of memory over `epochs` */
+    double growth;    /* largest growth of memory over `epochs`, as a share */
     double epochs;    /* growth is judged within so many of the first epochs */
     double tolerance; /* largest relative difference of a loss from the reference's */
 } an_decide_limits;
@@ -48,21 +48,21 @@ typedef struct an_decide_lane {
     double gain;  /* NaN of the reference */
     double growth;       /* of `growing` */
     const char *growing; /* "live bytes", "resident bytes" */
-    char owner[320];     /* whose the growth is (report/memory_growth.h); "": nothing grew */
+    char owner[320];     /* which scopes or heap grew (report/memory_growth.h); "": nothing grew */
     double drift;        /* NaN: not comparable */
     int64_t drift_step;
     int64_t first_step, last_step;  /* the window of ms, units_per_s and busy */
     double first_epoch, last_epoch; /* the same; NaN: unknown */
     double growth_epochs;           /* over how many epochs growth was judged; NaN: unknown */
-    bool accepted;                  /* this difference was signed in its logbook */
-    bool ended;                     /* its logbook says so; false: killed, or it trains still */
+    bool accepted;                  /* its logbook has a signed acceptance of this difference */
+    bool ended;                     /* its logbook has an end; false: it was killed, or still trains */
     bool fired[AN_DECIDE_RULES];
 } an_decide_lane;
 
 typedef enum an_decide_verdict {
     AN_DECIDE_TRAIN,          /* on lane `on` */
     AN_DECIDE_DATA_FIRST,     /* data and batch first: the GPU has little to do */
-    AN_DECIDE_RETAINED,       /* something is kept from update to update: find it, and a host of its own until then */
+    AN_DECIDE_RETAINED,       /* memory grows from update to update: find what is kept; until then a host of its own */
     AN_DECIDE_OTHER_HARDWARE, /* its numbers drift: for preprocessing only, another GPU, or formally accepted */
 } an_decide_verdict;
 
@@ -73,8 +73,8 @@ typedef struct an_decision {
     int on; /* the lane that the verdict is about */
 } an_decision;
 
-/* `dir` for sentences. AN_E_USAGE: too few or many lanes, or they differ in what an update computes; AN_E_DATA: a run of
- * less than AN_DECIDE_LINES lines of metrics. */
+/* `dir`: names of the runs for sentences. AN_E_USAGE: too few or many lanes, or they differ in what an update computes;
+ * AN_E_DATA: a run failed, or has fewer than AN_DECIDE_LINES lines of metrics. */
 an_status an_decide(an_err *err, const an_run_record *run, const char *const *dir, int n,
                     const an_decide_limits *limits, an_decision *out);
 const char *an_decide_rule_name(an_decide_rule rule);

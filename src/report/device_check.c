@@ -10,7 +10,8 @@ static an_status result_of(an_err *err, an_ctx *cx, an_status status)
 {
     if (!cx) return an_fail(err, AN_E_NOMEM, "no memory for a context");
     if (an_error(cx)) return an_fail(err, an_error_status(cx), "%s", an_error(cx));
-    return status == AN_OK ? AN_OK : an_fail(err, status, "the device gave status %d and no sentence", (int)status);
+    return status == AN_OK ? AN_OK
+                           : an_fail(err, status, "the device returned status %d without a message", (int)status);
 }
 
 enum { M = 48, K = 64, N = 32 };

@@ -1,4 +1,7 @@
-/* device_check.h: evidence for the logbook that the device of a run computes correctly. */
+/* device_check.h: evidence for the logbook that the device of a run computes correctly: one matmul, compared with the
+ * oracle's bits.
+ *
+ * Does not:  check every kernel (anneal selftest does), or write the logbook (report/metrics.h). */
 #ifndef AN_REPORT_DEVICE_CHECK_H
 #define AN_REPORT_DEVICE_CHECK_H
 
@@ -7,7 +10,7 @@
 
 typedef struct an_device_proof {
     bool built, available;
-    char sentence[128]; /* "[48,64]x[64,32] equals ref" */
+    char sentence[128]; /* "[48,64]x[64,32] float32 equals ref to the bit" */
 } an_device_proof;
 
 /* One matmul in `dtype` on a device opened with these options, compared with the oracle's. The elements are small

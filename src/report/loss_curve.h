@@ -3,9 +3,9 @@
  * Owns:      reading, thinning (a picture needs no more points than pixels), drawing.
  * Does not:  draw on a terminal (cli/progress.c).
  *
- * To add another picture file beside loss.svg: one like this, from metrics.jsonl, in a file of report/, which train/loop.c
- * saves where it saves this one. Charts of a plan's memory: cli/memory_svg.c; in
- * the page of `anneal report`: report/run_report.c. */
+ * To add another picture beside loss.svg: a file of report/ that draws it from metrics.jsonl, and a call in train/loop.c
+ * where this one is saved. Charts of a plan's memory are in cli/memory_svg.c, those of `anneal report` in
+ * report/run_report.c. */
 #ifndef AN_REPORT_LOSS_CURVE_H
 #define AN_REPORT_LOSS_CURVE_H
 

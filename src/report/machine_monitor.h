@@ -22,9 +22,9 @@ void an_monitor_facts(an_system_info *out);
 /* Reads again the facts that change; the others stay. */
 void an_monitor_update(an_system_info *io);
 
-/* The run begins in this state; what of it slows a run is reported as an_monitor_look does. */
+/* Takes the state in which the run begins; what in it slows a run is appended as an_monitor_look does. */
 void an_monitor_begin(an_monitor *w, const an_system_info *now, an_text *out);
-/* What has changed since the last look, a sentence a line; empty when nothing has. */
+/* Appends what has changed since the last look, one sentence a line; nothing when nothing has. */
 void an_monitor_look(an_monitor *w, const an_system_info *now, an_text *out);
 
 #endif

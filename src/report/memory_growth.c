@@ -94,7 +94,7 @@ static size_t find_owners(const an_run_record *r, double least, owner top[OWNERS
     return n;
 }
 
-/* A kind that is none of ours is not repeated. */
+/* The kind if it is one that anneal writes, else "bytes": texts of a stranger's file are not repeated. */
 static const char *kind_of(const char *kind)
 {
     static const char *const kinds[] = {"parameters", "moments", "states", "step",
@@ -104,7 +104,7 @@ static const char *kind_of(const char *kind)
     return "bytes";
 }
 
-/* A scope of a file of strangers: cut, control characters and bytes that are no UTF-8 replaced. */
+/* A scope's name from a stranger's file: cut to 48 bytes, control characters and bytes that are not UTF-8 replaced. */
 static const char *name_of(const char *scope, char out[64])
 {
     uint32_t c;
@@ -135,7 +135,7 @@ static void put_scopes(const an_run_record *r, double growth_bytes, char out[AN_
     if (n) return;
     snprintf(out, AN_MEMORY_OWNER_BYTES, "%s",
              r->memory[1] ? "no scope of the model grew with it: plans that are kept, or their buffers"
-                          : "the logbook has no line \"memory\" behind the growth that would name its scope");
+                          : "the logbook has no line \"memory\" after the growth that would name its scope");
 }
 
 /* ---- the process */

@@ -52,7 +52,7 @@ an_status an_metrics_open(an_err *err, const char *dir, int64_t step, an_jsonl *
 {
     char path[AN_CKPT_PATH_BYTES];
     AN_TRY(path_in(err, dir, "metrics.jsonl", path));
-    /* An evaluation before the first update is the line of update -1, and is done again with it. */
+    /* An evaluation before the first update is the line of update -1: a run that begins again repeats it. */
     AN_TRY(an_jsonl_drop_after(err, path, "step", step > 0 ? step - 1 : -2, NULL));
     return an_jsonl_open(err, path, out);
 }
@@ -103,7 +103,7 @@ static void begin_line(an_text *out, const char *event, const an_logbook *b)
                    text, (long long)now);
 }
 
-/* Takes the line, whatever comes of it. */
+/* Ends and writes the line if status is AN_OK; frees it in any case. */
 static an_status add_line(an_err *err, const an_logbook *b, an_text *line, an_status status)
 {
     char path[AN_CKPT_PATH_BYTES];
@@ -206,14 +206,15 @@ static an_status put_device(an_err *err, const an_logbook *b, an_text *out)
     an_text_printf(out, ",\"built\":%s,\"available\":%s,\"gpu\":%s", proof.built ? "true" : "false",
                    proof.available ? "true" : "false", gpu ? "true" : "false");
     put_text(out, "product_checked", proof.sentence);
-    an_text_printf(out, ",\"dtype\":\"%s\",\"weights\":\"float32\",\"moments\":\"float32\"", an_dtype_text(b->dtype));
-    an_surroundings_put_policy(b->dtype, out);
+    an_text_printf(out, ",\"dtype\":\"%s\",\"weights\":\"float32\",\"moments\":\"%s\"", an_dtype_text(b->dtype),
+                   an_dtype_text(b->moments_dtype));
+    an_surroundings_put_policy(b->dtype, b->moments_dtype, out);
     an_text_puts(out, ",\"deterministic\":true"); /* no other mode exists: the same bits for any number of threads */
     put_text(out, "mode", b->fused ? "fused" : "one kernel an operation");
     return AN_OK;
 }
 
-/* ---- the folder's past */
+/* ---- earlier lines of the logbook: another machine, a clock that went back */
 
 typedef struct past {
     char host[256]; /* of the last line that names one; "" when none does */
@@ -238,10 +239,11 @@ static an_status look_back(an_err *err, const char *dir, an_text *notes)
     AN_TRY(an_jsonl_each(err, path, note_past, &before));
     an_logbook_host(now);
     if (*before.host && strcmp(before.host, now) != 0)
-        an_text_printf(notes,
-                       "this run was made on %s and goes on on %s: in float32 to the same bits on any CPU, in bfloat16 "
-                       "only on a like one",
-                       before.host, now);
+        an_text_printf(
+            notes,
+            "this run was made on %s and goes on on %s: float32 has the same bits on any CPU, bfloat16 only on "
+            "one of the same kind",
+            before.host, now);
     /* In double: a file may claim any time, and the difference of two integers may not fit in one. */
     const double back = (double)before.latest - (double)time(NULL);
     if (back > 60)

@@ -16,9 +16,9 @@
 #include "io/formats/jsonl.h"
 #include "platform/system_info.h"
 
-/* Opens DIR/metrics.jsonl for a run that continues at update `step`: lines of later updates are cut off. */
+/* Opens DIR/metrics.jsonl for a run that continues at update `step`: the lines from that update on are dropped. */
 an_status an_metrics_open(an_err *err, const char *dir, int64_t step, an_jsonl *out);
-/* A line of metrics: an update's numbers. NaN: null, or not there where it says so. */
+/* A line of metrics: an update's numbers. NaN is written as null, or left out where the member says so. */
 typedef struct an_metrics_number {
     const char *name; /* NULL past the last */
     double value;
@@ -41,7 +41,7 @@ typedef struct an_metrics_line {
     double gpu_busy;                   /* NaN: neither the device nor NVIDIA's library says, and the key is left out */
     double gpu_temperature_c;          /* by NVIDIA's library; the same */
     double exchange_share;             /* of the time, in exchanges between ranks; the same */
-    an_metrics_number more[17];        /* further numbers of the model, under their names */
+    an_metrics_number more[17]; /* the model's other numbers: 2 x AN_MODEL_SUMS at most, then one without a name */
 } an_metrics_line;
 
 /* {"step":..,"loss":..,"lr":..,"grad_norm":..,"ms":..,"tokens_per_s":..,"data_wait_ms":..,"unit":..,"units_per_s":..}
@@ -63,7 +63,7 @@ typedef struct an_logbook {
     an_ctx *cx;
     const char *device, *isa;
     int threads;
-    an_dtype dtype;
+    an_dtype dtype, moments_dtype;
     bool fused;
 } an_logbook;
 
@@ -73,14 +73,14 @@ typedef struct an_logbook {
 an_status an_logbook_begin(an_err *err, const an_logbook *b, const an_text *yaml, const an_text *json, an_text *notes);
 /* Name and architecture: what identifies this machine in the logbook. */
 void an_logbook_host(char out[256]);
-/* What the beginning's line says of machine, program and variables: members of a JSON object, each behind a comma. */
+/* What the beginning's line says of machine, program and variables: members of a JSON object, each after a comma. */
 void an_logbook_put_machine(const char *commit, an_text *out);
 /* The bill, after the first update. */
 an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill);
 /* What has changed about the machine: the sentences of report/machine_monitor.h. */
 an_status an_logbook_machine(an_err *err, const an_logbook *b, const char *what, const an_system_info *facts);
-/* `how` training ended ("end", "interrupted", "failed"), its numbers, up to one without a name, and why it failed
- * (NULL: it did not). */
+/* The last line: `how` training ended ("end", "interrupted", "failed"), its numbers, up to one without a name, and why it
+ * failed (NULL: it did not). */
 an_status an_logbook_end(an_err *err, const an_logbook *b, const char *how, const an_metrics_number *numbers,
                          const char *error);
 /* A line of another event in DIR/logbook.jsonl; `members` is JSON that begins with a comma, or NULL. */

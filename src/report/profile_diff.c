@@ -17,13 +17,14 @@ static const double DATA_WAIT = 0.1;  /* share of the step that waits for data *
 static const double HOST_SHARE = 0.5; /* share of the step without data that no launch accounts for */
 static const double NEAR_ROOF = 0.6;  /* share of the roof from which a rewrite has little to gain */
 static const double MOVE_GAIN = 1.2;  /* times as fast on the other device */
-static const double ONE_MODEL = 0.5;  /* least share of the time in operations that profiles of two names have both */
-static const double COUNTS = 0.005; /* least share of the launches' time of an operation that tells the common factor */
-enum { FEWEST_THAT_COUNT = 5 };
+static const double ONE_MODEL = 0.5; /* share of the time in common operations below which two presets are two models */
+static const double LEAST_OP =
+    0.005;               /* an operation below this share of the launches' time says nothing of the factor */
+enum { FEWEST_OPS = 5 }; /* to find a common factor from */
 
 /* ---- reading */
 
-/* A text of the file, shortened to its place, in printable characters on one line. */
+/* Copies a text of the file, cut to `cap`, other characters than printable ASCII replaced. */
 static void copy_text(const json_t *object, const char *key, char *out, size_t cap)
 {
     snprintf(out, cap, "%s", an_run_text(object, key));
@@ -38,7 +39,7 @@ static double amount(const json_t *object, const char *key)
     return isfinite(x) && x > 0 ? x : 0;
 }
 
-/* Each row of digits of a name becomes *: layer 3 and layer 4 are one operation. */
+/* Each run of digits in a name becomes *: layer 3 and layer 4 are one operation. */
 static void without_numbers(char *name)
 {
     char *to = name;
@@ -153,7 +154,9 @@ static int largest_change_first(const void *a, const void *b)
     return x->change > y->change ? -1 : x->change < y->change;
 }
 
-/* The factor that nine of ten operations changed by at least, of those that take time: half of them made slower do not move it. */
+/* Finds the factor that nearly all operations changed by, as a busy machine or another clock changes them: the tenth
+ * percentile of the ratios where they grew, the ninetieth where they shrank. A change of half the operations leaves it
+ * at 1. */
 static an_status find_common(an_err *err, an_profile_diff *d)
 {
     double all[2] = {0}, both = 0, *ratio = malloc((size_t)d->n * sizeof *ratio);
@@ -165,13 +168,13 @@ static an_status find_common(an_err *err, an_profile_diff *d)
         const double *us = d->op[i].us;
         if (!(us[0] > 0 && us[1] > 0)) continue;
         both += us[0] + us[1];
-        if (us[0] > COUNTS * all[0] || us[1] > COUNTS * all[1]) ratio[n++] = us[1] / us[0];
+        if (us[0] > LEAST_OP * all[0] || us[1] > LEAST_OP * all[1]) ratio[n++] = us[1] / us[0];
     }
     if (n) qsort(ratio, (size_t)n, sizeof *ratio, ascending);
     const double slower = an_run_quantile(ratio, (size_t)n, 0.1), faster = an_run_quantile(ratio, (size_t)n, 0.9);
     d->factor = 1;
-    if (n >= FEWEST_THAT_COUNT && slower > 1 + CHANGED && isfinite(slower)) d->factor = slower;
-    if (n >= FEWEST_THAT_COUNT && faster < 1 - CHANGED) d->factor = faster;
+    if (n >= FEWEST_OPS && slower > 1 + CHANGED && isfinite(slower)) d->factor = slower;
+    if (n >= FEWEST_OPS && faster < 1 - CHANGED) d->factor = faster;
     d->common = all[0] + all[1] > 0 ? both / (all[0] + all[1]) : 0;
     free(ratio);
     const an_profile_file *a = &d->file[0], *b = &d->file[1];

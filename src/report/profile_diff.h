@@ -4,11 +4,12 @@
  *            conclusion and its thresholds.
  * Does not:  measure, print, or write a logbook.
  *
- * An operation is all launches of one kind, phase, shape and name, where each number within a name counts as any (layer 3
- * of 12, kernel 27): what a person would change in one place. Two profiles match by it, however many launches each has.
+ * An operation is all launches of one kind, phase, shape and name, where all numbers within a name are equal (layer 3 and
+ * layer 4): what one change of the source affects. Profiles are matched by operation, however many launches each has.
  *
- * Invariants: data wait is in no time that is compared: a step is step_ms - data_ms. Where all operations changed by one factor (a busy machine,
- * another clock, other threads), those are named that changed beyond it. Profiles of two models are refused. */
+ * * Invariants: waiting for data is left out of all times that are compared: a step is step_ms - data_ms. Where all
+ * operations changed by one factor (a busy machine, another clock, other threads), the ones named are those that changed
+ * beyond it. Profiles of two models are refused. */
 #ifndef AN_REPORT_PROFILE_DIFF_H
 #define AN_REPORT_PROFILE_DIFF_H
 
@@ -28,7 +29,7 @@ typedef struct an_profile_file {
     char preset[64], device[64], time[32], commit[64]; /* time: "2026-11-23T04:50:00Z"; "" */
     double step_ms, data_ms, host_ms, device_ms;       /* host: the step without data and device */
     double unix_time;                                  /* of `time`; NaN: unknown */
-    double gflops, gbytes;                             /* the roofline measured behind its steps; 0: unknown */
+    double gflops, gbytes;                             /* the roofline measured after its steps; 0: unknown */
     int n_launches, n_above; /* above: faster than that roofline, which a busy machine explains */
 } an_profile_file;
 
@@ -43,9 +44,9 @@ typedef struct an_profile_diff {
     an_profile_file file[2];
     an_profile_op *op; /* [n]; the largest change first */
     int n;
-    bool changed;  /* the steps differ by more than 5 %: the three are those that changed most */
-    double factor; /* by which nine of ten operations changed at least, B's times over A's; 1: by less than 5 % */
-    double common; /* share of the launches' time, of both together, that is in operations which both have */
+    bool changed;            /* the steps differ by more than 5 %: the three are those that changed most */
+    double factor;           /* by which nearly all operations changed, B's times over A's; 1: by less than 5 % */
+    double common;           /* share of the launches' time, of both together, that is in operations which both have */
     int top[AN_PROFILE_TOP]; /* the three that matter most, indices into op; -1: fewer */
     bool same_slowest;       /* the three slowest of A are those of B */
     double days_apart;       /* NaN: unknown */
@@ -53,8 +54,8 @@ typedef struct an_profile_diff {
     char why[400]; /* the figures that led there */
 } an_profile_diff;
 
-/* Diffs two files. AN_E_DATA: one is no profile, of another schema, or has no launches, or they are of two models. an_profile_diff_free also after a
- * failure. */
+/* Diffs two files. AN_E_DATA: one is no profile, of another schema, or has no launches, or they are of two models.
+ * an_profile_diff_free also after a failure. */
 an_status an_profile_diff_read(an_err *err, const char *path_a, const char *path_b, an_profile_diff *out);
 /* The same of values that were read; the paths are for sentences. */
 an_status an_profile_diff_make(an_err *err, const json_t *a, const json_t *b, const char *path_a, const char *path_b,

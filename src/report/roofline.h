@@ -1,6 +1,7 @@
 /* roofline.h: a profile (anneal profile --json) as a part of a page: the roofline with its launches, and the slowest ones.
  *
- * Owns:      reading the profile's numbers, as an untrusted file; the picture (SVG that uses the page's styles) and the table.
+ * Owns:      reading the profile's numbers, as an untrusted file; the picture (SVG that uses the page's styles) and the
+ * table.
  * Does not:  measure, or judge: report/diagnose.h and report/profile_diff.h do.
  *
  * Invariants: a picture has at most AN_ROOFLINE_LAUNCHES marks; every text is escaped; a launch without time, work or bytes
@@ -12,9 +13,10 @@
 
 enum { AN_ROOFLINE_LAUNCHES = 1024, AN_ROOFLINE_SLOWEST = 8 };
 
-/* A <figure>: each launch at its work a byte and its speed, below the roof that was measured. False: nothing can be drawn. */
+/* Appends a <figure>: each launch at its FLOP per byte and its speed, below the measured roofline. False: there is nothing
+ * to draw, and nothing is appended. */
 bool an_roofline_figure(const json_t *profile, an_text *out);
-/* A <table> of the slowest launches. */
+/* Appends a <table> of the slowest launches. */
 void an_roofline_table(const json_t *profile, an_text *out);
 
 #endif

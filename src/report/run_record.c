@@ -62,7 +62,8 @@ const char *an_run_setting(const an_run_record *r, const char *key, char out[AN_
 
 /* ---- metrics.jsonl */
 
-/* An evaluation without an update has no time; its loss and norm are null because there are none. */
+/* A null is a number that was not finite; but in a line without a time, of an evaluation before any update, null means
+ * that there is no such number. */
 static void read_columns(const json_t *line, an_run_update *u)
 {
     const bool updated = json_is_number(json_object_get(line, "ms"));
@@ -81,7 +82,7 @@ static an_status add_update(an_err *err, void *arg, const json_t *line)
     an_run_update u = {.step = step};
     read_columns(line, &u);
     an_run_update *last = r->n ? &r->update[r->n - 1] : NULL;
-    if (last && step == last->step) { /* an interrupted evaluation, made again by the resumed run */
+    if (last && step == last->step) { /* the line of an interrupted evaluation, which the resumed run repeats */
         for (int c = 0; c < AN_RUN_COLUMNS; c++)
             if (isnan(last->at[c])) last->at[c] = u.at[c];
         return AN_OK;
@@ -259,7 +260,7 @@ double an_run_units_an_update(const an_run_record *r)
 
 void an_html_put(an_text *out, const char *text)
 {
-    uint32_t c;
+    uint32_t c = 0;
     for (size_t n = strlen(text), at = 0; at < n;) {
         const int len = an_utf8_next(text + at, n - at, &c);
         if (len <= 0 || c < 32 || (c >= 127 && c < 160))

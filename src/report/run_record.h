@@ -29,7 +29,7 @@ typedef enum an_run_column {
     AN_RUN_SWAP_BYTES,
     AN_RUN_TEMPERATURE, /* of the processor, degrees Celsius */
     AN_RUN_GPU_TEMPERATURE,
-    AN_RUN_PLANS, /* that the context holds: a graph a plan */
+    AN_RUN_PLANS, /* in the context's cache */
     AN_RUN_COLUMNS
 } an_run_column;
 
@@ -44,12 +44,12 @@ enum { AN_RUN_MOST_UPDATES = 4000000, AN_RUN_MOST_EVENTS = 256 };
 typedef struct an_run_record {
     an_run_update *update;
     size_t n, cap;
-    uint64_t disordered;     /* lines of updates that came before; left out */
+    uint64_t disordered;     /* lines of an update that is before the one of an earlier line; left out */
     json_t *begin;           /* the last line of that event; NULL: none */
-    json_t *plan, *end;      /* those behind `begin`; NULL: none */
+    json_t *plan, *end;      /* those after `begin`; NULL: none */
     json_t *machine, *notes; /* arrays of the lines "machine", and "note", "rejected" and "accepted" */
-    json_t *not_finite;      /* the last line of that event behind `begin`; NULL: none */
-    json_t *memory[2];       /* the first and the last line "memory" behind `begin`; NULL: none */
+    json_t *not_finite;      /* the last line of that event after `begin`; NULL: none */
+    json_t *memory[2];       /* the first and the last line "memory" after `begin`; NULL: none */
     size_t begins, events_left_out;
 } an_run_record;
 
@@ -60,7 +60,7 @@ void an_run_record_free(an_run_record *r);
 /* A member of a logbook's line: "" and NaN where it is missing or of another type. `object` may be NULL. */
 const char *an_run_text(const json_t *object, const char *key);
 double an_run_number(const json_t *object, const char *key);
-/* A text of strangers for a page: markup is escaped, control characters and bytes that are no UTF-8 become '?'. */
+/* Appends an untrusted text to a page: markup is escaped, control characters and bytes that are not UTF-8 become '?'. */
 void an_html_put(an_text *out, const char *text);
 void an_run_text_html(const json_t *object, const char *key, an_text *out);
 /* The settings of the last beginning; NULL: none. */
@@ -73,18 +73,19 @@ const char *an_run_setting(const an_run_record *r, const char *key, char out[AN_
  * there are none. */
 an_status an_run_sorted(an_err *err, const an_run_record *r, an_run_column column, size_t first, size_t last,
                         double **out, size_t *n);
-/* The number at this share, 0 to 1, of n ascending ones, between two of them by how near it is to each: the median of an even count is the
- * mean of the two in the middle. NaN of none. */
+/* The quantile of n ascending numbers at this share, 0 to 1, interpolated between neighbours: the median of an even
+ * count is the mean of the two in the middle. NaN of none. */
 double an_run_quantile(const double *sorted, size_t n, double share);
 /* The median of a column for updates first .. last - 1; NaN where it has no finite number there, or without memory. */
 double an_run_median(const an_run_record *r, an_run_column column, size_t first, size_t last);
-/* The share of the time of updates first .. last - 1 for which a column's milliseconds say that they waited: AN_RUN_DATA_WAIT_MS,
- * AN_RUN_CPU_WAIT_MS. Each line counts for the updates since the line before. NaN: no line tells. */
+/* The share of the time of updates first .. last - 1 for which a column's milliseconds say that they waited:
+ * AN_RUN_DATA_WAIT_MS, AN_RUN_CPU_WAIT_MS. Each line counts for the updates since the line before. NaN: no line
+ * tells. */
 double an_run_wait_share(const an_run_record *r, an_run_column column, size_t first, size_t last);
 /* A share of AN_RUN_CPU_WAIT_MS above this makes a run's times those of a busy machine. */
 #define AN_RUN_MUCH_CPU_WAIT 0.2
-/* Units (tokens, examples) of an update, which are the same in all of them: speed times time. NaN: no line has both. A speed that is to agree
- * with a median time is this divided by it. */
+/* Units (tokens, examples) of an update, which are the same in all of them: speed times time. NaN: no line has both. A
+ * speed that is to agree with a median time is this divided by it. */
 double an_run_units_an_update(const an_run_record *r);
 
 #endif

@@ -22,18 +22,19 @@ typedef struct an_report_run {
     bool running;
 } an_report_run;
 
-/* A file of anneal profile --json, of a stranger perhaps. */
+/* A file of anneal profile --json. Untrusted. */
 typedef struct an_report_profile {
     const char *path;
     char sha256[AN_SHA256_TEXT_BYTES];
     json_t *json; /* NULL: none */
 } an_report_profile;
 
-/* `sweep`: the JSON of a sweep (report/sweep.h), of a stranger perhaps; NULL: none. */
+/* Appends the page about the n runs, with a comparison of each with the first. `sweep`: the JSON of a sweep
+ * (report/sweep.h), untrusted; NULL: none. `profile`: NULL, or without JSON: none. */
 an_status an_run_report(an_err *err, const an_report_run *run, int n, const json_t *sweep,
                         const an_report_profile *profile, an_text *out);
 
-/* What the speed of a run lacks to be proven, a text each; returns how many. */
+/* Fills `out` with what the speed of a run lacks to be proven, one text each; returns how many. */
 enum { AN_REPORT_LACKS = 10 };
 int an_run_report_lacks(const an_report_run *run, const json_t *sweep, const char *out[AN_REPORT_LACKS]);
 

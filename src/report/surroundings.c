@@ -81,7 +81,7 @@ static void put_busiest(an_text *out)
     free(text);
 }
 
-/* ---- promises */
+/* ---- what closed= and store= promise */
 
 int an_surroundings_running(const char *ps, const char *names, an_text *out)
 {
@@ -117,7 +117,7 @@ static void check_closed(const char *closed, an_text *members, an_text *notes)
     an_text_puts(members, ",");
     put_text(members, "closed", closed);
     if (ps && an_surroundings_running(ps, closed, &list) > 0)
-        an_text_printf(notes, "closed= promised otherwise, but these programs run: %s\n", list.data ? list.data : "");
+        an_text_printf(notes, "closed= names programs that still run: %s\n", list.data ? list.data : "");
     an_text_printf(members, ",\"still_running\":%s", ps && list.data ? list.data : "null");
     members->failed |= list.failed;
     an_text_free(&list);
@@ -133,7 +133,8 @@ static const char *host_end(const char *store)
     return n > 0 && store[n] == ':' ? store + n : NULL;
 }
 
-/* Writes the batch of commands with which sftp takes the file `here` to the store and back over itself, over one connection. */
+/* Writes the batch of commands with which sftp takes the file `here` to the store and back over itself, over one
+ * connection. */
 static an_status write_batch(an_err *err, const char *batch, const char *here, const char *there)
 {
     an_text text = {0};
@@ -146,7 +147,8 @@ static an_status write_batch(an_err *err, const char *batch, const char *here, c
     return status;
 }
 
-/* By the user's own sftp, keys and configuration; a host that asks for a password is one that cannot be reached. */
+/* Runs the user's own sftp, with the user's keys and configuration, in batch mode: a host that asks for a password
+ * fails. */
 static an_status run_sftp(an_err *err, const char *host, const char *batch)
 {
     const char *const argv[] = {"sftp", "-q", "-o", "ConnectTimeout=10", "-b", batch, "--", host, NULL};
@@ -163,7 +165,7 @@ static an_status run_sftp(an_err *err, const char *host, const char *batch)
                              : "it failed");
 }
 
-/* The block to HOST:FOLDER and back, through a folder of its own here. */
+/* Copies the block to HOST:FOLDER and back, through a temporary folder here. */
 static an_status trip_to_host(an_err *err, const char *store, const char *name, const unsigned char *block, char **back,
                               size_t *n)
 {
@@ -218,7 +220,7 @@ static void check_store(const char *store, an_text *members, an_text *notes)
     an_json_put_number(members, "ms", done ? ms : (double)NAN);
     an_text_puts(members, "}");
     if (!intact)
-        an_text_printf(notes, "store=: nothing can be kept there: %s\n",
+        an_text_printf(notes, "store=: a file cannot be written there and read back: %s\n",
                        *why.text ? why.text : "what came back is not what was written");
     free(back);
     free(block);
@@ -254,7 +256,7 @@ typedef struct cache_speed {
     double write_mb_s, mb_s; /* of 4 MiB; NaN: not measured */
 } cache_speed;
 
-/* What a network volume makes slow. The larger block is left out where the small one took long. */
+/* Measures what is slow on a network volume. The larger block is left out where the small one took 50 ms or more. */
 static cache_speed measure_cache(const char *dir)
 {
     char path[1200], *block = calloc(1, LARGE_BLOCK), *back = NULL;
@@ -310,12 +312,12 @@ void an_surroundings_put(const char *data, const an_storage *measured, an_text *
     put_busiest(out);
 }
 
-void an_surroundings_put_policy(an_dtype dtype, an_text *out)
+void an_surroundings_put_policy(an_dtype dtype, an_dtype moments, an_text *out)
 {
     const char *products = an_dtype_text(dtype);
     an_text_printf(out,
                    ",\"dtype_policy\":{\"matrix_weights\":\"%s\",\"convolution_weights\":\"%s\","
                    "\"norm_statistics\":\"float32\",\"softmax\":\"float32\",\"reductions\":\"float32\","
-                   "\"weight_gradients\":\"float32\",\"master_weights\":\"float32\",\"moments\":\"float32\"}",
-                   products, products);
+                   "\"weight_gradients\":\"float32\",\"master_weights\":\"float32\",\"moments\":\"%s\"}",
+                   products, products, an_dtype_text(moments));
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lines at a run's beginning that are not measured: the first compiles, the second finds cold caches. */
+/* Lines at a run's beginning that are left out: the first compiles, the second runs with cold caches. */
 enum { SKIPPED = 2 };
 
 /* ---- a point */
@@ -56,15 +56,15 @@ an_status an_sweep_read(an_err *err, const char *dir, an_sweep_point *io)
     return status;
 }
 
-/* ---- what follows */
+/* ---- the knee and the limits */
 
 static bool is_within(const an_sweep_point *p, const char *axes, int64_t most)
 {
     return p->ran && strcmp(p->axes, axes) == 0 && (most <= 0 || p->batch <= most);
 }
 
-/* Whether a larger batch was measured, and none is faster by the gain for each doubling that it is larger. */
-static bool is_flat_behind(const an_sweep *s, const an_sweep_point *p, int64_t most)
+/* Whether a larger batch was measured, and none is faster by AN_SWEEP_GAIN for each doubling that it is larger. */
+static bool is_flat_beyond(const an_sweep *s, const an_sweep_point *p, int64_t most)
 {
     bool found = false;
     for (int i = 0; i < s->n; i++) {
@@ -85,7 +85,7 @@ const an_sweep_point *an_sweep_knee(const an_sweep *s, const char *axes, int64_t
         const an_sweep_point *p = &s->point[i];
         if (!is_within(p, axes, most)) continue;
         if (!*fastest || p->units_per_s > (*fastest)->units_per_s) *fastest = p;
-        if ((!knee || p->batch < knee->batch) && is_flat_behind(s, p, most)) knee = p;
+        if ((!knee || p->batch < knee->batch) && is_flat_beyond(s, p, most)) knee = p;
     }
     return knee;
 }
@@ -110,7 +110,7 @@ const char *an_sweep_limit(const an_sweep_point *p)
     return p->arithmetic_ms >= p->bandwidth_ms ? "arithmetic" : "bandwidth";
 }
 
-/* ---- for people and programs */
+/* ---- table and JSON */
 
 void an_sweep_table(const an_sweep *s, an_text *out)
 {

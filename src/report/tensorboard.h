@@ -25,7 +25,7 @@ typedef struct an_scalar_value {
 
 /* Creates DIR/events.out.tfevents.SECONDS.RANDOM. */
 an_status an_tensorboard_open(an_err *err, const char *dir, an_tensorboard *out);
-/* One event: the numbers of an update, at most 32. */
+/* Appends one event: the numbers of an update, at most 32. AN_E_IO: it cannot be written. */
 an_status an_tensorboard_add(an_err *err, an_tensorboard *t, int64_t step, const an_scalar_value *v, int n);
 void an_tensorboard_close(an_tensorboard *t);
 

@@ -1,5 +1,6 @@
 /* bench.c: times training steps on one fixed random batch. See bench.h. */
 #include "tools/bench.h"
+#include "tools/bench_op.h"
 #include "train/step.h"
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -16,24 +17,11 @@ static double peak_rss_mib(void)
 #endif
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double processor_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
-
-/* Sorts the n numbers. */
-static double median(double *x, int64_t n)
-{
-    qsort(x, (size_t)n, sizeof *x, ascending);
-    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
 }
 
 /* One training step; returns when its loss has been read. */
@@ -54,7 +42,7 @@ typedef struct listener {
     void *arg;
 } listener;
 
-static void done(const listener *l, int64_t steps, int64_t all)
+static void report_progress(const listener *l, int64_t steps, int64_t all)
 {
     if (l->tell) l->tell(l->arg, steps, all);
 }
@@ -67,24 +55,24 @@ static an_status measure(an_err *err, an_session *r, void *const *array, int64_t
     AN_TRY(one_step(err, r, array, &first_ms));
     out->first_s = 1e-3 * first_ms;
     AN_TRY(an_session_result(err, r->cx, an_report(r->cx, &out->bill)));
-    done(l, 1, all);
+    report_progress(l, 1, all);
     for (int64_t i = 0; i < warm_up; i++) {
         AN_TRY(one_step(err, r, array, &unused_ms));
-        done(l, 2 + i, all);
+        report_progress(l, 2 + i, all);
     }
     const double before = an_fma_peak(r->cx, r->cfg.dtype);
     for (int64_t i = 0; i < steps; i++) {
         const double began = processor_ms();
         AN_TRY(one_step(err, r, array, &ms[i]));
         cpu_ms[i] = processor_ms() - began;
-        done(l, 2 + warm_up + i, all);
+        report_progress(l, 2 + warm_up + i, all);
     }
     out->peak_rss_mib = peak_rss_mib();
     const double after = an_fma_peak(r->cx, r->cfg.dtype);
     out->fma_peak_gflops = before > after ? before : after;
-    out->ms = median(ms, steps);
+    out->ms = an_median(ms, steps); /* sorts them */
     out->min_ms = ms[0];
-    out->cpu_ms = median(cpu_ms, steps);
+    out->cpu_ms = an_median(cpu_ms, steps);
     an_model_counts counts;
     r->cfg.model->count(an_model_settings(&r->cfg), r->cfg.batch_size, &counts);
     out->gflops = counts.flops / out->ms / 1e6;
@@ -110,7 +98,7 @@ an_status an_bench(an_err *err, const an_train_config *c, int64_t warm_up, int64
     an_array array[AN_MAX_ARRAYS];
     an_arrays batch;
     const int n = r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, array);
-    double *ms = malloc(2 * (size_t)steps * sizeof *ms); /* of both clocks */
+    double *ms = malloc(2 * (size_t)steps * sizeof *ms); /* wall clock times, then processor times */
     an_status status = an_arrays_open(err, array, n, &batch);
     if (status == AN_OK && !ms) status = an_fail_nomem(err, "the times", 2 * (size_t)steps * sizeof *ms);
     if (status == AN_OK) {

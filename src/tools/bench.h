@@ -15,8 +15,8 @@ typedef struct an_bench_result {
     an_bill bill;
 } an_bench_result;
 
-/* Times `steps` steps of `c`'s model, batch and dtype on its device, after the first step and `warm_up` more. `tell`, or NULL, hears
- * behind each of them how many are done, between their times. */
+/* Times `steps` steps of `c`'s model, batch and dtype on its device, after the first step and `warm_up` more. `tell`
+ * (or NULL) is called after each of them with how many are done, outside the times. */
 typedef void an_bench_tell(void *arg, int64_t done, int64_t all);
 an_status an_bench(an_err *err, const an_train_config *c, int64_t warm_up, int64_t steps, an_bench_tell *tell,
                    void *arg, an_bench_result *out);

@@ -50,7 +50,7 @@ static an_tensor *build(an_ctx *cx, const an_bench_op *op)
     return NULL;
 }
 
-/* The operation's arithmetic, and its bytes read and written once. */
+/* The operation's FLOP, and its bytes: operands read once and results written once. */
 static void amounts(const an_bench_op *op, double *flops, double *bytes)
 {
     const double n = (double)op->n, pixels = (double)CONV_N * CONV_SIDE * CONV_SIDE;

@@ -20,8 +20,8 @@ typedef enum an_bench_kind {
 typedef struct an_bench_op {
     an_bench_kind kind;
     an_dtype dtype; /* of operands and results: AN_F32 or AN_BF16 */
-    /* matmul: [n,n] x [n,n]; copy, read (a sum): n MiB; conv: x [8,56,56,n], w [n,3,3,n], stride 1, padded: ResNet's second stage at
-     * n = 64; attention: [4,6,n,64], causal, forward only */
+    /* matmul: [n,n] x [n,n]; copy, read (a sum): n MiB; conv: x [8,56,56,n], w [n,3,3,n], stride 1, padded: ResNet's
+     * second stage at n = 64; attention: [4,6,n,64], causal, forward only */
     int64_t n, iters;
     bool device_time; /* time the launches only, without the host, where the device measures them */
 } an_bench_op;
@@ -29,7 +29,7 @@ typedef struct an_bench_op {
 typedef struct an_bench_op_result {
     double ms, min_ms;     /* median and fastest iteration */
     double first_s;        /* the first one, planning and compiling included */
-    double gflops, gbytes; /* a second, of the median; bytes: operands read once, results written once */
+    double gflops, gbytes; /* per second, of the median; bytes: operands read once, results written once */
     uint64_t driver_bytes; /* device memory held by driver and libraries now (see an_estimate_driver); 0: unknown */
     uint64_t device_bytes; /* device memory that was free for programs before; 0: unknown */
 } an_bench_op_result;

@@ -4,7 +4,9 @@
 #include "tools/bench_op.h"
 #include <stdlib.h>
 
-enum { WARM_TOKENS = 8 }; /* of the first text: plans and kernels of prefill and decoding exist after two */
+enum {
+    WARM_TOKENS = 8
+}; /* of the untimed first text: after two tokens the plans of prefill and decoding are compiled */
 
 /* Times of the tokens of one text. */
 typedef struct clock_of_tokens {
@@ -15,7 +17,7 @@ typedef struct clock_of_tokens {
     an_generate_result result;
 } clock_of_tokens;
 
-/* Tokens that are read together share the time since the last. */
+/* Tokens that are read together share the time since the read before. */
 static bool note_token(void *arg, int64_t text, int32_t id)
 {
     (void)id;
@@ -41,7 +43,7 @@ static an_status draw(an_err *err, an_session *r, const int32_t *prompt, int64_t
     return an_generate(err, r, &o, prompt, (size_t)n_prompt, note_token, c, &c->result);
 }
 
-/* What a share `p` of the ascending times does not exceed. */
+/* The time that a share `p` of the ascending times does not exceed. */
 static double percentile(const double *ms, int64_t n, double p)
 {
     return ms[AN_MIN((int64_t)(p * (double)n), n - 1)];
@@ -50,7 +52,7 @@ static double percentile(const double *ms, int64_t n, double p)
 static an_status measure(an_err *err, an_session *r, const int32_t *prompt, int64_t n_prompt, int64_t tokens,
                          clock_of_tokens *c, an_bench_sample_result *out)
 {
-    an_tensor *one = an_scalar(r->cx, 1); /* the weights are drawn, or read, and brought to the device with any step */
+    an_tensor *one = an_scalar(r->cx, 1); /* any step makes the weights and moves them to the device: not timed */
     AN_TRY(an_session_result(err, r->cx, an_eval(one)));
     an_reset(r->cx);
     AN_TRY(draw(err, r, prompt, n_prompt, AN_MIN(tokens, WARM_TOKENS), c));

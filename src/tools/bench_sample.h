@@ -17,9 +17,8 @@ typedef struct an_bench_sample_result {
     int64_t tokens;                /* of a text, timed, the first not counted */
 } an_bench_sample_result;
 
-/* Draws `texts` texts at a time of `tokens` tokens after a random prompt of `prompt` tokens; both at least 2, and
- * together at most the model's context.
- * AN_E_USAGE: they are not, or the model generates no text. */
+/* Draws `texts` texts at a time, each of `tokens` tokens (at least 2) after a random prompt of `prompt` tokens (at
+ * least 1). AN_E_USAGE: both together exceed the model's context, or the model generates no text. */
 an_status an_bench_sample(an_err *err, an_session *r, int64_t texts, int64_t prompt, int64_t tokens,
                           an_bench_sample_result *out);
 

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The last update that is in the run's checkpoint. Of its metrics there may be more: an earlier collect was killed before it was done, or the
- * run itself between two checkpoints. */
+/* The last update that is in the run's checkpoint. Of its metrics there may be more: an earlier collect was killed
+ * before it was done, or the run itself between two checkpoints. */
 static int64_t last_update(const char *dir, const an_run_record *home)
 {
     int64_t last = home->n ? home->update[home->n - 1].step : -1;
@@ -25,7 +25,7 @@ static int64_t last_update(const char *dir, const an_run_record *home)
     return last;
 }
 
-/* The home folder's updates are the first ones of the pack, loss by loss: what goes on elsewhere keeps its history. */
+/* AN_E_DATA unless the pack begins with the home folder's updates, loss by loss, and has later ones. */
 static an_status check_continues(an_err *err, const char *path, const char *dir, const an_run_record *home,
                                  const an_run_record *away, int64_t away_last)
 {
@@ -65,7 +65,8 @@ static an_status note_it(an_err *err, const char *dir, const an_collected *c)
     return status;
 }
 
-/* The checkpoint is the last of the pack's files: a collect that is cut short leaves the older one, which can be resumed. */
+/* The checkpoint is the last of the pack's files: a collect that is cut short leaves the older one, which can be
+ * resumed. */
 static an_status take_place(an_err *err, const char *from, const char *dir, an_collected *out)
 {
     an_status status = an_run_dir_replace(err, dir, from, an_pack_files, AN_PACK_RUN_FILES, out->aside);

@@ -1,14 +1,15 @@
-/* collect.h: brings a run home that went on elsewhere: its pack takes the place of the older state in the run's folder.
+/* collect.h: brings a run home that went on elsewhere: its pack replaces the older state in the run's folder.
  *
- * Owns:      the check that the pack continues this very run; the exchange, by which nothing is lost.
- * Invariant: the folder's files are changed when all of the pack was checked, and what was there is in FOLDER/previous. */
+ * Owns:      the check that the pack continues this very run; replacing the files without loss.
+ * Invariant: no file of the folder is changed before all of the pack was checked, and what was there is in
+ *            FOLDER/previous. */
 #ifndef AN_TOOLS_COLLECT_H
 #define AN_TOOLS_COLLECT_H
 
 #include "tools/pack.h"
 
 typedef struct an_collected {
-    int64_t from, step;             /* updates done here before, and now */
+    int64_t from, step;             /* updates done here before the call, and after it */
     char origin[160];               /* the machine that the pack comes from; printable */
     char aside[AN_CKPT_PATH_BYTES]; /* where the older state is */
     char data[AN_CKPT_PATH_BYTES];  /* what data= said here: the collected checkpoint names the other machine's */

@@ -110,6 +110,7 @@ static void measure(const an_doctor_options *o, const char *device, an_measured 
     if (status != AN_OK) snprintf(out->fault, sizeof out->fault, "%.500s", err.text);
 }
 
+/* Records what the device, or the network, says of a link (an_device_links). */
 static void hear_link(void *user, const char *what, const char *found, bool fault)
 {
     an_doctor *d = user;

@@ -28,7 +28,7 @@ an_status an_pack_beginning(an_err *err, const an_pack *p, json_t **out)
         text += n + 1;
     }
     if (*out) return AN_OK;
-    return an_fail(err, AN_E_DATA, "%s: it says nothing of its origin: %s", p->path,
+    return an_fail(err, AN_E_DATA, "%s: it does not say where it comes from: %s", p->path,
                    m ? "no line of its logbook is the beginning of a run" : "it holds settings, and no run");
 }
 

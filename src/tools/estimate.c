@@ -28,7 +28,8 @@ static an_status plan_one(an_err *err, an_session *r, plan_kind kind, an_bill *o
         status = an_plan(an_step_evaluation(r->cx, r->model, c, 0, NULL));
     } else {
         const int64_t micro = kind == FIRST ? 0 : c->gradient_accumulation_steps - 1;
-        /* One process adds what is kept as it updates; ranks exchange the sum, which is an array of its own. */
+        /* One process adds the kept gradients in the update itself; ranks exchange the sum, which needs an array of its
+         * own. */
         an_assume_kept_gradients(r->cx, kind == UPDATE && an_comm_ranks(c->comm) > 1 && an_train_micros(c) > 1);
         const an_step s = an_step_build(r->cx, r->model, c, 0, micro, NULL);
         status = an_step_plan(&s);
@@ -53,8 +54,8 @@ static an_status plan_all(an_err *err, an_session *r, an_bill bill[N_PLANS])
     return status;
 }
 
-/* All plans share one arena and one input block, each as large as the largest needs. */
-static void join(const an_bill bill[N_PLANS], an_bill *out)
+/* The run's bill: all plans share one arena and one input block, each as large as the largest plan needs. */
+static void join_bills(const an_bill bill[N_PLANS], an_bill *out)
 {
     uint64_t rest = 0, inputs = 0;
     plan_kind fullest = UPDATE;
@@ -88,7 +89,11 @@ static void size_now(uint64_t *address, uint64_t *resident)
     }
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    *address = *resident = (uint64_t)usage.ru_maxrss;
+#if defined(__APPLE__)
+    *address = *resident = (uint64_t)usage.ru_maxrss; /* bytes there, KiB elsewhere */
+#else
+    *address = *resident = 1024 * (uint64_t)usage.ru_maxrss;
+#endif
 }
 
 /* Per loader thread: its stack and the address space that the C library reserves for its heap (glibc: 64 MiB, aligned,
@@ -172,7 +177,7 @@ an_status an_estimate_run(an_err *err, an_session *r, an_estimate *out)
             "place=%.128s: no launch of an update has such a scope; anneal plan with show=plan lists them, a launch a "
             "line with its scope",
             r->cfg.place);
-    join(bill, &out->bill);
+    join_bills(bill, &out->bill);
     find_largest(r->cx, out);
     add_device(r->cx, out);
     complete(&r->cfg, r->data, out);

@@ -1,21 +1,14 @@
 /* exchange_curve.c: see exchange_curve.h. */
 #include "tools/exchange_curve.h"
-
 #include "platform/platform.h"
+#include "tools/bench_op.h"
 #include "train/session.h"
-
 #include <anneal_tools.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { MOST_TIMES = 15, WARM = 2 };
-static const double most_s = 0.5; /* a size */
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+static const double most_s = 0.5; /* after so many seconds a size is measured no more */
 
 /* One sum of n floats, of rank + 1 each, and its time on the slowest rank. */
 static an_status sum_once(an_err *err, an_comm *c, float *x, int64_t n, double *out)
@@ -40,9 +33,9 @@ static an_status sum_once(an_err *err, an_comm *c, float *x, int64_t n, double *
 
 static void set_point(an_exchange_point *p, int ranks, double *times, int n)
 {
-    qsort(times, (size_t)n, sizeof *times, by_value);
-    p->ms = times[n / 2] * 1e3;
-    p->gbytes = 2.0 * (ranks - 1) / ranks * (double)p->bytes / AN_MAX(times[n / 2], 1e-9) * 1e-9;
+    const double s = an_median(times, n);
+    p->ms = s * 1e3;
+    p->gbytes = 2.0 * (ranks - 1) / ranks * (double)p->bytes / AN_MAX(s, 1e-9) * 1e-9;
 }
 
 static an_status measure(an_err *err, an_comm *c, float *x, an_exchange_point *p)
@@ -51,7 +44,7 @@ static an_status measure(an_err *err, an_comm *c, float *x, an_exchange_point *p
     const int ranks = an_comm_ranks(c);
     int n = 0;
     for (int i = 0; i < WARM; i++) AN_TRY(sum_once(err, c, x, p->bytes / 4, &once));
-    do { /* all ranks have the same times, so all stop alike */
+    do { /* every rank has the same times, so all stop after the same sum */
         AN_TRY(sum_once(err, c, x, p->bytes / 4, &times[n]));
         spent += times[n++];
     } while (n < MOST_TIMES && spent < most_s);
@@ -76,9 +69,9 @@ an_status an_exchange_measure(an_err *err, an_comm *c, an_exchange_curve *out)
     return status;
 }
 
-/* ---- by the devices */
+/* ---- sums between devices */
 
-/* A few sums in flight, as updates are; the time of one. Ranks have the same times. */
+/* The time of a sum with several in flight, as updates have them, on the slowest rank: all ranks get the same number. */
 static an_status sum_on_device(an_err *err, an_comm *c, an_ctx *cx, int64_t n, double *out)
 {
     enum { TIMES = 8 };

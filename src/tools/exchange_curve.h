@@ -1,4 +1,5 @@
-/* exchange_curve.h: how long the ranks of a job take to add arrays of growing size: the all-reduce curve of `anneal doctor ranks=`.
+/* exchange_curve.h: how long the ranks of a job take to add arrays of growing size: the all-reduce curve of `anneal
+ * doctor ranks=`.
  *
  * Owns:      sizes, repetitions, the check of every sum.
  * Does not:  start ranks (cli/ranks.c), or exchange (comm/comm.h; between GPUs NCCL, in a plan as training has it).

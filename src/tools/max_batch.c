@@ -33,8 +33,8 @@ static an_status bytes_of(an_err *err, const an_train_config *c, const an_task_d
 
 enum { MAX_BATCH = 1 << 20 };
 
-/* The bytes of a batch; *too_long where some tensor would have more elements than one may have, which then is the limit. A
- * batch of one that is too long is an error: no batch helps. */
+/* The bytes that a batch needs. *too_long: a tensor would exceed the most elements that one may have, so that this is the
+ * limit. For a batch of one that is an error, since no smaller batch helps. */
 static an_status bytes_of_batch(an_err *err, const an_train_config *c, const an_task_data *data, an_estimate_part part,
                                 uint64_t *bytes, bool *too_long)
 {
@@ -88,7 +88,8 @@ an_status an_fit_parts(an_err *err, const an_session *r, const an_estimate *p, u
     char least[16], limit[16];
     for (*out = 1; need > bytes;) {
         an_train_config t = r->cfg;
-        do ++*out; /* what does not depend on the batch never gets smaller: fewer parts than this are too few */
+        do
+            ++*out; /* dividing the batch divides at most all of the memory: parts that would not fit even so are skipped */
         while (*out <= batch && (batch % *out != 0 || p->total_bytes / (uint64_t)*out > bytes));
         if (*out > batch)
             return an_fail(err, AN_E_BUDGET,
@@ -104,13 +105,13 @@ an_status an_fit_parts(an_err *err, const an_session *r, const an_estimate *p, u
 
 /* ---- the smallest changes */
 
-/* What is looked for, and the remedies that were found: at most one of each kind, each with its bytes. */
+/* The run that does not fit, the limit, and where the changes that make it fit are written. */
 typedef struct search {
     const an_train_config *c;
     const an_task_data *data;
     const an_limit *limit;
-    bool recomputes; /* c itself does: no remedy names it */
-    int found;
+    bool recomputes; /* recompute=on is set already, and no change names it */
+    int found;       /* changes written so far */
     an_text *out;
 } search;
 
@@ -168,7 +169,7 @@ static an_status least_fits(an_err *err, const search *s, const an_train_config 
         const int64_t last = *field;
         *field = value;
         if (an_train_config_check(&unfit, &least) == AN_OK) continue;
-        *field = last; /* as a width that the heads do not divide */
+        *field = last; /* the model refuses it, as a width that the heads do not divide */
         break;
     }
     AN_TRY(bytes_of(err, &least, s->data, s->limit->part, &bytes));
@@ -258,7 +259,8 @@ static an_limit tightest_limit(const an_train_config *c, const an_estimate *p)
 }
 
 /* For recompute=auto, what the other choice needs: " (2.1 GiB without recomputation)" where the planner has tried both and
- * neither fits, " (1.7 GiB with recomputation)" where the limit is one that it does not know of and that would need less. */
+ * neither fits, " (1.7 GiB with recomputation)" where the limit is one that it does not know of and that would need
+ * less. */
 static an_status say_other_choice(an_err *err, const an_session *r, const an_estimate *p, const an_limit *l,
                                   bool recomputed, char out[64])
 {

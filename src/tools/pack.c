@@ -21,7 +21,7 @@ static const char manifest_name[] = "pack.json";
 const char *const an_pack_files[AN_PACK_RUN_FILES] = {"config.yaml", "metrics.jsonl", "logbook.jsonl",
                                                       "last.safetensors"};
 
-/* Steer how fast a run computes or how much memory it takes, and name no file or program. */
+/* Variables that change how fast a run computes or how much memory it takes, and name no file or program. */
 const char *const an_pack_variables[] = {"OMP_NUM_THREADS",
                                          "DISABLE_COMPILE",
                                          "PYTORCH_ENABLE_MPS_FALLBACK",
@@ -29,7 +29,7 @@ const char *const an_pack_variables[] = {"OMP_NUM_THREADS",
                                          "PYTORCH_MPS_LOW_WATERMARK_RATIO",
                                          NULL};
 
-/* Letters, digits, and . _ - behind the first: no separators, nothing hidden, no option. */
+/* A letter or digit, then letters, digits, and . _ -: no path separator, no hidden file, no command line option. */
 bool an_pack_name_is_plain(const char *name)
 {
     if (!isalnum((unsigned char)*name) || strlen(name) >= NAME_BYTES) return false;
@@ -70,7 +70,7 @@ static an_status check_file(an_err *err, const an_pack *t, const json_t *file)
     char hash[AN_SHA256_TEXT_BYTES];
     if (!may_be_a_member(name)) return refuse(err, t, name, "a pack has no file of this name");
     const an_zip_member *m = an_zip_find(&t->zip, name);
-    if (!m) return refuse(err, t, name, "pack.json lists it, and the archive lacks it");
+    if (!m) return refuse(err, t, name, "pack.json lists it, but the archive lacks it");
     an_sha256(t->zip.data + m->at, (size_t)m->bytes, hash);
     if (strcmp(hash, an_run_text(file, "sha256")) != 0)
         return refuse(err, t, name, "its SHA-256 is not the one in pack.json: it was changed or damaged");
@@ -215,7 +215,7 @@ static void read_origin(const an_pack *t, an_handoff *h)
         an_text_printf(&h->environment, "%s=%s\n", key, json_string_value(value));
 }
 
-/* Where the data are on this machine, by the manifest's word; the names in it were members that were checked. */
+/* Sets where the data are on this machine, from the manifest: a name in it is used only if such a member was checked. */
 static an_status place_data(an_err *err, const an_pack *t, const char *dir, an_handoff *h)
 {
     const char *kind = an_run_text(t->manifest, "data"), *name = an_run_text(t->manifest, "data_name");
@@ -230,7 +230,7 @@ static an_status place_data(an_err *err, const an_pack *t, const char *dir, an_h
     } else if (strcmp(kind, "elsewhere") == 0) {
         h->needs_data = true;
     } else if (strcmp(kind, "builtin") != 0) {
-        return refuse(err, t, manifest_name, "its data are of no kind that this program knows");
+        return refuse(err, t, manifest_name, "this program does not know its kind of data");
     }
     return AN_OK;
 }

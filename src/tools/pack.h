@@ -1,4 +1,4 @@
-/* pack.h: a run, or settings before there is one, as one file that another machine takes up: settings, checkpoint,
+/* pack.h: a run, or settings before there is one, as one file that another machine continues from: settings, checkpoint,
  * history, data or its checksums.
  *
  *     pack.json          what follows, with its SHA-256: version, owner, where the data are, variables, figures of the origin
@@ -13,10 +13,10 @@
  * it; and weights are hashed and written from the mapped file.
  *
  * Invariants: a pack is untrusted. Every member is named in pack.json with its SHA-256, and the other way round; names come
- * from the list above, NAME is plain; nothing is written before all names and hashes were checked, and then into a new folder. The
- * command and the units are made here from settings that were checked (an_train_config_untrusted clears those that name
- * programs or places); variables are taken from a list of names, their values from a list of characters. Compiled kernels
- * do not travel. */
+ * from the list above, NAME is plain; nothing is written before all names and hashes were checked, and then into a new
+ * folder. The command and the units are made here from settings that were checked (an_train_config_untrusted clears
+ * those that name programs or places); variables are taken from a list of names, their values from a list of
+ * characters. Compiled kernels do not travel. */
 #ifndef AN_TOOLS_PACK_H
 #define AN_TOOLS_PACK_H
 
@@ -50,8 +50,8 @@ typedef struct an_pack_result {
     uint64_t bytes;
 } an_pack_result;
 
-/* The checkpoint of the folder must be one that this program would resume: its settings and how far it is are read. `step`: updates
- * that are in it; NULL is fine. */
+/* The checkpoint of the folder must be one that this program would resume: its settings and how far it is are read.
+ * `step`: updates that are in it; NULL is fine. */
 an_status an_pack_check_checkpoint(an_err *err, const char *dir, int64_t *step);
 
 /* AN_E_USAGE: no run was trained in `dir`, a process trains there now, or its data cannot travel. */
@@ -83,12 +83,12 @@ typedef struct an_handoff {
     int64_t step;
     char owner[AN_PACK_OWNER_BYTES], origin[160]; /* host and device of the origin; printable */
     double ms, units_per_s, live_bytes;           /* of the origin, medians; NaN: unknown */
-    char data[AN_CKPT_PATH_BYTES];                /* the data here; "": built in, or the receiver names them */
-    bool needs_data;                              /* they did not travel */
+    char data[AN_CKPT_PATH_BYTES];                /* path of the data here; "": built in, or the receiver names them */
+    bool needs_data;                              /* the data were not in the pack */
     char train_xxh3[40];                          /* what the training split must hash to; "" */
     an_text environment;                          /* "NAME=value" lines that are allowed */
-    an_text command;                              /* goes on with the run, for a shell */
-    bool units;                                   /* anneal.service and anneal.plist were written */
+    an_text command;                              /* shell command that continues the run */
+    bool units;                                   /* anneal.service (systemd) and anneal.plist (launchd) were written */
 } an_handoff;
 
 /* Checks all of `path`, then makes folder `dir` and writes the files, the command and the units. `program`: how this

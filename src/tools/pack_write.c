@@ -86,7 +86,7 @@ static an_status add_data_folder(an_err *err, packer *p, const char *dir)
     return status;
 }
 
-/* "builtin", "file", "folder", "elsewhere"; of a file its name. */
+/* Adds the data, and to the manifest their kind ("builtin", "file", "folder", "elsewhere") and name. */
 static an_status add_data(an_err *err, packer *p, const char *data, bool with_data, an_text *manifest)
 {
     struct stat s;
@@ -127,7 +127,7 @@ static void put_origin(const an_run_record *r, an_text *out)
     an_text_puts(out, "}");
 }
 
-/* The manifest: {"schema":..,"kind":..,"step":.. and what `members` adds, then the list of files. */
+/* Begins the manifest: {"schema":..,"kind":..,"step":..; the caller appends members, add_manifest the list of files. */
 static void begin_manifest(const char *kind, int64_t step, const an_pack_options *o, an_text *out)
 {
     an_text_printf(out, "{\"schema\":%d,\"kind\":\"%s\",\"anneal\":\"%s\",\"commit\":", AN_PACK_SCHEMA, kind,
@@ -138,7 +138,7 @@ static void begin_manifest(const char *kind, int64_t step, const an_pack_options
     an_text_printf(out, ",\"step\":%lld", (long long)step);
 }
 
-/* Takes the manifest, whatever comes of it. */
+/* Ends the manifest and adds it to the pack if status is AN_OK; frees it in any case. */
 static an_status add_manifest(an_err *err, packer *p, an_text *manifest, an_status status)
 {
     an_text_puts(manifest, ",\"files\":[");

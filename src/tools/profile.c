@@ -92,7 +92,7 @@ static void keep_times(profiler *p, int64_t step)
     }
 }
 
-static void tell(const profiler *p, int64_t done)
+static void report_progress(const profiler *p, int64_t done)
 {
     if (p->o->tell) p->o->tell(p->o->tell_arg, done, 1 + p->o->warmup + p->o->steps);
 }
@@ -104,14 +104,14 @@ static an_status run_steps(an_err *err, profiler *p)
     AN_TRY(run_step(err, p, &unused));
     an_profile(p->r->cx, true);
     for (int64_t i = 0; i < p->o->warmup; i++) {
-        tell(p, 1 + i);
+        report_progress(p, 1 + i);
         AN_TRY(run_step(err, p, &unused));
     }
     if (launches) AN_TRY(keep_names(err, p));
     if (p->loader) an_loader_time(p->loader);
     p->zero = an_session_clock();
     for (int64_t i = 0; i < p->o->steps; i++) {
-        tell(p, 1 + p->o->warmup + i);
+        report_progress(p, 1 + p->o->warmup + i);
         AN_TRY(run_step(err, p, &p->phase[i]));
         if (launches) keep_times(p, i);
     }

@@ -20,10 +20,10 @@ typedef enum an_profile_what { AN_PROFILE_TRAIN, AN_PROFILE_FORWARD, AN_PROFILE_
 
 typedef struct an_profile_options {
     an_profile_what what;
-    int64_t warmup, steps; /* the first step, which plans and compiles, comes before both */
+    int64_t warmup, steps; /* untimed and timed steps; before both runs one more, which plans and compiles */
     const char *trace;     /* file for trace events, NULL: none */
     bool fixed;            /* one random batch for every step, in place of the data, which need not be there */
-    void (*tell)(void *arg, int64_t done, int64_t all); /* steps so far, between them; NULL: not told */
+    void (*tell)(void *arg, int64_t done, int64_t all); /* progress callback, between steps; NULL: none */
     void *tell_arg;
 } an_profile_options;
 
@@ -52,7 +52,7 @@ typedef struct an_profile_result {
 
 /* `c` as for training; one micro-batch an update. */
 an_status an_profile_steps(an_err *err, const an_train_config *c, const an_profile_options *o, an_profile_result *out);
-/* Settles each launch's share and n_above from its time, its work and the roof. */
+/* Sets each launch's share and n_above from its time, its work and the roofline. */
 void an_profile_shares(an_profile_result *p);
 void an_profile_free(an_profile_result *p);
 

@@ -19,7 +19,7 @@ const an_link *an_link_find(const char *name)
     return NULL;
 }
 
-/* As planner/lower_call.c cuts a block. */
+/* The number of buckets into which planner/lower_call.c cuts gradients of so many bytes. */
 static double buckets_of(double bytes)
 {
     const double each = AN_MIN(AN_MAX(bytes / 16, 1048576.0), 26214400.0);

@@ -1,7 +1,8 @@
-/* scaling.h: how fast several devices with the same work each would train, from the time of one and the bytes that they exchange.
+/* scaling.h: how fast several devices with the same work each would train, from the time of one and the bytes that they
+ * exchange.
  *
  * Owns:      the model of an exchange, and what links are assumed to carry.
- * Does not:  measure, or know of topologies: all devices stand in one ring, whose slowest link counts. */
+ * Does not:  measure, or know topologies: all devices form one ring, whose slowest link counts. */
 #ifndef AN_TOOLS_SCALING_H
 #define AN_TOOLS_SCALING_H
 
@@ -32,9 +33,9 @@ typedef struct an_scaling {
     double efficiency;                      /* throughput over that of so many times one device */
 } an_scaling;
 
-/* A ring moves 2 (n - 1) / n of the bytes over each link, in 2 (n - 1) hops a bucket (Patarasuk and Yuan, "Bandwidth optimal
- * all-reduce algorithms for clusters of workstations", 2009). Of an update two thirds are backward passes; that of the last micro-batch may
- * hide all buckets but the last. */
+/* A ring moves 2 (n - 1) / n of the bytes over each link, in 2 (n - 1) hops a bucket (Patarasuk and Yuan, "Bandwidth
+ * optimal all-reduce algorithms for clusters of workstations", 2009). Of an update two thirds are backward passes; that
+ * of the last micro-batch may hide all buckets but the last. */
 void an_scaling_predict(const an_scaling_work *w, const an_link *link, int64_t devices, an_scaling *out);
 
 #endif

@@ -4,6 +4,7 @@
 #include "train/step.h"
 #include <anneal_nn.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Knuth's MMIX generator; its high bits are good enough here. */
 static double uniform(uint64_t *state)
@@ -23,7 +24,7 @@ static an_status disturb(an_err *err, an_session *r, int i, uint64_t *state)
     for (int k = 0; k < p.shape.rank; k++) n *= (size_t)p.shape.dim[k];
     float *x = malloc(n * sizeof *x); /* p.shape */
     if (!x) return an_fail_nomem(err, p.name, n * sizeof *x);
-    const bool second = p.kind == 1 && p.name[10] == 'v'; /* "optimizer.v.NAME" */
+    const bool second = strncmp(p.name, "optimizer.v.", 12) == 0;
     an_status status = an_session_result(err, r->cx, an_persist_read(r->cx, i, x, n * sizeof *x));
     for (size_t k = 0; k < n; k++) {
         const double u = uniform(state);
@@ -44,7 +45,7 @@ typedef struct checker {
     an_check_result *out;
 } checker;
 
-static void add(an_check_result *sum, const an_check_result *x)
+static void add_result(an_check_result *sum, const an_check_result *x)
 {
     sum->kernels += x->kernels;
     sum->faults += x->faults;
@@ -67,7 +68,7 @@ static an_status check(an_err *err, const checker *c, an_tensor *a, an_tensor *b
                                  : an_check_kernels(cx, c->found, c->user, &one);
     status = an_session_result(err, cx, status);
     an_reset(cx);
-    add(c->out, &one);
+    add_result(c->out, &one);
     return status;
 }
 

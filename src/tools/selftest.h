@@ -6,7 +6,7 @@
  * Does not:  print, or know kernels.
  *
  * Invariant: a finding is reported before the next part begins, and a part that fails does not prevent the others from
- * running: if the program crashes, what was reported so far is still a report.
+ * running: if the program crashes, everything found before that has been reported.
  */
 #ifndef AN_TOOLS_SELFTEST_H
 #define AN_TOOLS_SELFTEST_H
@@ -15,8 +15,8 @@
 #include <anneal_tools.h>
 
 /* Every kernel of a training step, of evaluation and of sampling: run and compared, or only compiled. `found` is
- * called with each. Faulty kernels are in *out; the status is about the test itself. Before the first `found`, *launches (or NULL)
- * is how many launches all of their plans have: the sum of those that it will hear of. */
+ * called with each. Faulty kernels are in *out; the status is about the test itself. Before the first `found`,
+ * *launches (or NULL) is how many launches all of their plans have: the sum of those that it will hear of. */
 an_status an_selftest_kernels(an_err *err, const an_train_config *c, bool compile_only, an_kernel_check_fn found,
                               void *user, int64_t *launches, an_check_result *out);
 
@@ -29,7 +29,7 @@ typedef struct an_selftest_listener {
     void (*part)(void *user, const char *title); /* begins */
     an_self_check_fn *line;                      /* a named result or fault */
     an_kernel_check_fn kernel;
-    void (*progress)(void *user, const char *unit, int64_t done, int64_t all); /* of this part; NULL: not told */
+    void (*progress)(void *user, const char *unit, int64_t done, int64_t all); /* of this part; NULL: no callback */
     void *user;
 } an_selftest_listener;
 

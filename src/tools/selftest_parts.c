@@ -142,11 +142,12 @@ static an_status hash_state(an_err *err, const an_session *r, uint64_t *out)
     for (int i = 0; status == AN_OK && i < an_persist_count(r->cx); i++) {
         an_persist p;
         status = an_session_result(err, r->cx, an_persist_get(r->cx, i, &p));
+        if (status != AN_OK) break;
         size_t bytes = an_dtype_size(p.dtype);
         for (int k = 0; k < p.shape.rank; k++) bytes *= (size_t)p.shape.dim[k];
         void *x = malloc(bytes);
         if (!x) status = an_fail_nomem(err, p.name, bytes);
-        if (status == AN_OK) status = an_session_result(err, r->cx, an_persist_read(r->cx, i, x, bytes));
+        if (x) status = an_session_result(err, r->cx, an_persist_read(r->cx, i, x, bytes));
         if (status == AN_OK) XXH3_64bits_update(state, x, bytes);
         free(x);
     }

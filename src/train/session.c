@@ -546,6 +546,7 @@ an_logbook an_session_logbook(const an_session *r)
                     .isa = c->isa,
                     .threads = (int)c->threads,
                     .dtype = c->dtype,
+                    .moments_dtype = c->moments_dtype,
                     .fused = c->compile};
     for (int split = 0; split < AN_N_SPLITS; split++) {
         b.count[split] = r->data->units[split];

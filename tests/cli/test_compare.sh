@@ -56,7 +56,7 @@ run $train max_iters=2 out="$dir/promised" closed=sh,no-such-program store="$dir
 code_is 0; grep -q '"event":"promises".*"closed":"sh,no-such-program","still_running":\(\["sh"\]\|null\).*"intact":true' "$dir/promised/logbook.jsonl" || fault "promises: $(cat "$dir/promised/logbook.jsonl")"
 # shellcheck disable=SC2086
 run $train max_iters=2 out="$dir/promised" store="$dir/none"
-code_is 0; says stderr "store=: nothing can be kept there"; says promised/logbook.jsonl '"intact":false'
+code_is 0; says stderr "store=: a file cannot be written there and read back"; says promised/logbook.jsonl '"intact":false'
 # Another machine, by a stand-in of sftp that copies files of this one.
 mkdir -p "$dir/bin" "$dir/kept"
 cat >"$dir/bin/sftp" <<'END'
@@ -77,8 +77,8 @@ for store in "me@host:$dir/kept" "away:$dir/kept" "bad:$dir/kept"; do
     code_is 0
     case $store in
     me*) says promised/logbook.jsonl '"intact":true' ;;
-    away*) says stderr "nothing can be kept there: sftp away: ssh: connect to host away port 22: No route"; says promised/logbook.jsonl '"intact":false' ;;
-    bad*) says stderr "nothing can be kept there"; says promised/logbook.jsonl '"intact":false' ;;
+    away*) says stderr "a file cannot be written there and read back: sftp away: ssh: connect to host away port 22: No route"; says promised/logbook.jsonl '"intact":false' ;;
+    bad*) says stderr "a file cannot be written there and read back"; says promised/logbook.jsonl '"intact":false' ;;
     esac
 done
 equal "$(ls -A "$dir/kept" | wc -l)" 0 "files left in the store"

@@ -82,7 +82,7 @@ static void packs_made_to_do_harm_are_refused_and_write_nothing(void **state)
         {NULL, NULL, "\"schema\":\"1\"", "schema"},
         {NULL, NULL, "\"schema\":1,\"data\":\"file\",\"data_name\":\"../../etc/passwd\"", "not in the pack"},
         {NULL, NULL, "\"schema\":1,\"data\":\"file\",\"data_name\":\"absent\"", "not in the pack"},
-        {NULL, NULL, "\"schema\":1,\"data\":\"other\"", "no kind"},
+        {NULL, NULL, "\"schema\":1,\"data\":\"other\"", "kind of data"},
     };
     for (size_t i = 0; i < AN_COUNT(all); i++) {
         an_err err = {0};
