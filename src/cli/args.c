@@ -30,7 +30,8 @@ static void add_names(void *arg, const char *owner, const an_config *keys)
     for (size_t i = 0; i < keys->n && l->n < AN_COUNT(l->name); i++) l->name[l->n++] = keys->fields[i].name;
 }
 
-/* Names of settings in other programs, which spelling correction would not find; NULL: none, or ours is not among the keys. */
+/* Names of settings in other programs, which spelling correction would not find; NULL: none, or ours is not among the
+ * keys. */
 static const char *other_name(const char *key, bool (*has)(const void *keys, const char *ours), const void *keys)
 {
     static const struct {

@@ -89,9 +89,11 @@ void an_signals_begin(void);
 void an_interrupt_catch(void);
 bool an_interrupt_seen(void *unused);
 
-/* A regular file, or for "-" standard input to its end or until the program is interrupted; above max_bytes it is refused. */
+/* A regular file, or for "-" standard input to its end or until the program is interrupted; above max_bytes it is
+ * refused. */
 an_status an_input_read(an_err *err, const char *path, size_t max_bytes, an_text *out);
-/* A line of standard input without its end, cut at 1 MiB. False where no more come, and when the program was interrupted. */
+/* A line of standard input without its end, cut at 1 MiB. False where no more come, and when the program was
+ * interrupted. */
 bool an_input_line(an_text *out);
 
 /* The checkpoint of a run: the last one; with `best`, the one of the lowest validation loss; with step >= 0, the one

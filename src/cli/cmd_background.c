@@ -156,8 +156,8 @@ static const an_config_field logs_fields[] = {
 };
 const an_config an_logs_keys = {.fields = logs_fields, .n = AN_COUNT(logs_fields)};
 
-/* Copies what is behind the place where the file offset is. On a terminal without control characters: a folder may have been
- * received. */
+/* Copies what is behind the place where the file offset is. On a terminal without control characters: a folder may have
+ * been received. */
 static an_status copy_rest(an_err *err, int fd, const char *path)
 {
     char block[65536];

@@ -1,5 +1,5 @@
-/* cmd_bench.c: times a training step, the tokens of a text, or one operation, on one device or on several for comparison. A step's line has
- * the format of the other programs' benchmarks (bench/cpu). */
+/* cmd_bench.c: times a training step, the tokens of a text, or one operation, on one device or on several for
+ * comparison. A step's line has the format of the other programs' benchmarks (bench/cpu). */
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "cli/progress_bar.h"

@@ -1,4 +1,5 @@
-/* cmd_generate.c: a trained model of conversations answers one prompt (--prompt), or a person turn by turn (--interactive). */
+/* cmd_generate.c: a trained model of conversations answers one prompt (--prompt), or a person turn by turn
+ * (--interactive). */
 #include "cli/cli.h"
 #include "infer/generate.h"
 #include "io/text/chat_tokens.h"

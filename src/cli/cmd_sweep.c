@@ -252,8 +252,8 @@ static const char *point_name(const an_sweep_point *p, char out[32])
     return out;
 }
 
-/* Which of the update's launches are limited by arithmetic and which by bandwidth: their work and bytes are the plan's, what the machine can
- * do was measured. Where that was not measured, the point is listed without it. */
+/* Which of the update's launches are limited by arithmetic and which by bandwidth: their work and bytes are the plan's,
+ * what the machine can do was measured. Where that was not measured, the point is listed without it. */
 static void add_roofline(const job *j, an_sweep_point *p)
 {
     an_err unused = {0};
@@ -380,8 +380,8 @@ static an_status refine(an_err *err, job *j, const char *axes, int64_t most, int
     return has_time(j, last, most) ? measure(err, j, axes, most, &p) : AN_OK;
 }
 
-/* For the points with these axes, when all of them ran: their time is not the roof's. Without a roof a point's limit is not told apart: that
- * ends no sweep. */
+/* For the points with these axes, when all of them ran: their time is not the roof's. Without a roof a point's limit is
+ * not told apart: that ends no sweep. */
 static void add_rooflines(job *j, int axes)
 {
     an_err unused = {0};

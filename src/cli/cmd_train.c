@@ -392,7 +392,8 @@ static an_status settings_of(an_err *err, const an_args *args, const an_train_co
     return AN_OK;
 }
 
-/* A folder that came in a pack has its data beside it, and settings that name those of the origin: the failure to open them says so. */
+/* A folder that came in a pack has its data beside it, and settings that name those of the origin: the failure to open
+ * them says so. */
 static an_status hint_at_data(an_err *err, an_status status, const char *dir, const an_train_config *c)
 {
     char pack[AN_CKPT_PATH_BYTES], there[AN_CKPT_PATH_BYTES];

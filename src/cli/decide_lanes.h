@@ -1,5 +1,5 @@
-/* decide_lanes.h: the lanes of a decision: runs that are there, packs of others, or runs that are trained for it on each device
- * of this machine.
+/* decide_lanes.h: the lanes of a decision: runs that are there, packs of others, or runs that are trained for it on
+ * each device of this machine.
  *
  * Owns:      training and reading them; what is left out, with the reason.
  * Does not:  judge (report/decide.h) or print a verdict. */
@@ -34,12 +34,13 @@ void an_lanes_free(an_lanes *l);
 
 /* Whether the one word is no run and no pack, and so a preset or a file of settings. */
 bool an_lanes_are_measured(const an_args *args);
-/* Trains `steps` updates on the CPU, which is the reference, then on each other device that runs here, in folders of their own in
- * `out`; a run that is there, of these settings and this program, is not trained again. MLX, where its Python package is
- * there, is timed each time. `keys` and `values` are the command's own. */
+/* Trains `steps` updates on the CPU, which is the reference, then on each other device that runs here, in folders of
+ * their own in `out`; a run that is there, of these settings and this program, is not trained again. MLX, where its
+ * Python package is there, is timed each time. `keys` and `values` are the command's own. */
 an_status an_lanes_measure(an_err *err, const an_args *args, const an_config *keys, void *values,
                            const an_lane_values *v, an_lanes *out, bool *interrupted);
-/* Of each word: a run's folder, or a pack (anneal pack), whose history is read and nothing else. AN_E_USAGE: one of them twice. */
+/* Of each word: a run's folder, or a pack (anneal pack), whose history is read and nothing else. AN_E_USAGE: one of
+ * them twice. */
 an_status an_lanes_read(an_err *err, const an_args *args, const an_config *keys, void *values, an_lanes *out);
 
 #endif

@@ -116,7 +116,8 @@ static void compiler_of(const facts *f, an_cause *c)
     if (*mode) c->verdict = strcmp(mode, "fused") == 0 && !*compiler.path && f->slower_ms > 0 ? likely : ruled_out;
 }
 
-/* Where both runs told how long an update waited for a processor, that is the answer; else who used the processors is a guess. */
+/* Where both runs told how long an update waited for a processor, that is the answer; else who used the processors is a
+ * guess. */
 static void load(const facts *f, an_cause *c)
 {
     static an_sensor_sample a, b;

@@ -26,7 +26,8 @@ typedef struct an_smoke {
     an_cause cause[AN_CAUSES]; /* of a difference, each measured; without a name: there is no origin to compare with */
 } an_smoke;
 
-/* Resumes `dir`, or begins a run with the settings in it, for `updates` updates in dir/smoke. A failure of the run is its sentence. */
+/* Resumes `dir`, or begins a run with the settings in it, for `updates` updates in dir/smoke. A failure of the run is
+ * its sentence. */
 an_status an_handoff_smoke(an_err *err, const an_handoff *h, const char *dir, const char *program, int64_t updates,
                            double tolerance, an_smoke *out);
 

@@ -1,5 +1,5 @@
-/* live.h: what train and resume show while they train, where dashboard=PORT asks for it: the page of report/dashboard.h, told of
- * the run's events, with samples of the newest checkpoint.
+/* live.h: what train and resume show while they train, where dashboard=PORT asks for it: the page of
+ * report/dashboard.h, told of the run's events, with samples of the newest checkpoint.
  *
  * Owns:      the settings, the translation of events, the program that draws a sample.
  * Does not:  serve, or compute anything in the training process: a sample is drawn by `anneal sample` on the CPU, at the

@@ -63,7 +63,8 @@ const an_config an_prepare_example_chat_keys = {.fields = example_fields, .n = A
 
 static const char gpt2_folder[] = "data/gpt2";
 
-/* With `instead`, the tokenizer of bytes is used in place of GPT-2's where that cannot be had; v->tokenizer says which it is. */
+/* With `instead`, the tokenizer of bytes is used in place of GPT-2's where that cannot be had; v->tokenizer says which
+ * it is. */
 static an_status find_tokenizer(an_err *err, values *v, bool quiet, bool instead, an_tokenizer **out)
 {
     an_err why = {0};

@@ -125,8 +125,8 @@ static void narrate_beside(const an_estimate *p)
             an_bytes_text((double)p->process_bytes, program));
 }
 
-/* Disk for the checkpoints that will be there at once: those that are kept, the best, which may be older, and the one that is
- * being written. */
+/* Disk for the checkpoints that will be there at once: those that are kept, the best, which may be older, and the one
+ * that is being written. */
 static void narrate_disk(const an_session *r, const an_bill *b)
 {
     const an_train_config *c = &r->cfg;

@@ -4,10 +4,10 @@
  *       |- rank 0                 logs, writes, and ends with the command's exit code; a process group of its own
  *       `- rank 1                 computes
  *
- * A rank that fails says so to all (an_comm_fail), and each ends at its next exchange; one that is killed is reported by this
- * process. The sentence is rank 0's to print, as any command's, unless it is rank 0 that was killed. Ranks that have not ended
- * GRACE_S after the first failure are killed. A signal to end (Ctrl-C, SIGTERM) goes on to rank 0, which makes all stop
- * together and saves once; a second one, half a second later or more, kills all. */
+ * A rank that fails says so to all (an_comm_fail), and each ends at its next exchange; one that is killed is reported
+ * by this process. The sentence is rank 0's to print, as any command's, unless it is rank 0 that was killed. Ranks that
+ * have not ended GRACE_S after the first failure are killed. A signal to end (Ctrl-C, SIGTERM) goes on to rank 0, which
+ * makes all stop together and saves once; a second one, half a second later or more, kills all. */
 #define _DEFAULT_SOURCE
 #include "cli/ranks.h"
 #include "platform/platform.h"
@@ -63,8 +63,8 @@ static an_status take_gpu(an_err *err, long number)
     return an_fail_nomem(err, "the environment of a rank", sizeof name);
 }
 
-/* NVIDIA's GPUs that programs see: those that CUDA_VISIBLE_DEVICES names, or all that the kernel's driver has. The driver's library is
- * not asked: ranks are forked from this process, and it does not live through that. */
+/* NVIDIA's GPUs that programs see: those that CUDA_VISIBLE_DEVICES names, or all that the kernel's driver has. The
+ * driver's library is not asked: ranks are forked from this process, and it does not live through that. */
 static int count_gpus(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");

@@ -1,6 +1,7 @@
 /* ranks.h: a command that several processes do together.
  *
- * Owns:      ranks=, devices= and transport=, starting and watching the ranks, the places that torchrun, srun and mpirun give.
+ * Owns:      ranks=, devices= and transport=, starting and watching the ranks, the places that torchrun, srun and
+ * mpirun give.
  * Does not:  exchange anything (comm/comm.h), or know what the command does.
  */
 #ifndef AN_CLI_RANKS_H
@@ -41,8 +42,8 @@ typedef struct an_rank_values {
 /* What a rank does: the command, with `comm` in its settings (NULL: a process alone). Ranks but 0 get quiet arguments. */
 typedef an_status an_rank_fn(an_err *err, const an_args *args, struct an_comm *comm, int *exit_code);
 
-/* Runs `fn` in this process alone, in as many ranks as the arguments ask for, or in this process as one of a job that another
- * program started. Where it starts ranks it returns when all of them have ended; a child does not return. */
+/* Runs `fn` in this process alone, in as many ranks as the arguments ask for, or in this process as one of a job that
+ * another program started. Where it starts ranks it returns when all of them have ended; a child does not return. */
 an_status an_ranks_run(an_err *err, const an_args *args, an_rank_fn *fn, int *exit_code);
 
 #endif

@@ -263,7 +263,8 @@ static an_status add_config(an_err *err, const choice *c, bool trains, schedule 
 }
 
 /* out=checkpoints/PROJECT/RUN where pretrain is not told another folder. PROJECT is the data's name with a large first
- * letter and "-ACT-torch"; RUN is run_name, or the class and the time, without blanks, which no shell pattern would find. */
+ * letter and "-ACT-torch"; RUN is run_name, or the class and the time, without blanks, which no shell pattern would
+ * find. */
 static an_status add_folder(an_err *err, const schedule *s, an_argv *out)
 {
     char data[64], run[64], now[24];

@@ -23,7 +23,8 @@ int an_rank_times_slowest(const an_rank_times *all, int ranks, double *slower);
 /* The mean share of an update that is spent in exchanges; NaN: unknown. */
 double an_rank_times_share(const an_rank_times *all, int ranks);
 
-/* Rank 0 opens the file and drops its lines from update `step` on, as an_metrics_open does; then writes a line for each rank. */
+/* Rank 0 opens the file and drops its lines from update `step` on, as an_metrics_open does; then writes a line for each
+ * rank. */
 an_status an_rank_times_open(an_err *err, const char *dir, int64_t step, an_jsonl *out);
 an_status an_rank_times_write(an_err *err, an_jsonl *j, int64_t step, const an_rank_times *all, int ranks);
 
