@@ -22,9 +22,9 @@ typedef long long an_i64;
 /* ---- entry, address spaces, ids */
 /* AN_KERNEL(name, threads of a block [, blocks that a multiprocessor must hold at a time]) */
 #define AN_KERNEL(name, ...)     extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name
-/* AN_FOLLOW: a launch may begin while the one before it still runs (programmatic dependent launch, sm_90). After AN_LET_NEXT() the next
- * one may, and after AN_AWAIT() all that was launched before has ended and can be read; what is read before it, nothing in the plan writes.
- * A load of a pointer that says __restrict__ might be moved in front of the wait. */
+/* AN_FOLLOW: a launch may begin while the one before it still runs (programmatic dependent launch, sm_90). AN_LET_NEXT() allows the next launch
+ * to begin; after AN_AWAIT() everything launched before has ended and its results can be read. Before AN_AWAIT() a kernel may only read what no
+ * launch of the plan writes. Pointers are not __restrict__: the compiler might move a load in front of the wait. */
 #ifdef AN_FOLLOW
 #define AN_IN(i, type, name)     const type *name
 #define AN_OUT(i, type, name)    type *name
@@ -76,7 +76,7 @@ typedef long long an_i64;
 #define an_shuffle(x, lane)  __shfl_sync(0xffffffffu, x, lane)
 #define an_shuffle_xor(x, m) __shfl_xor_sync(0xffffffffu, x, m)
 
-/* A function knows its lane here: what msl.h hands from function to function is nothing. */
+/* Every function can read its lane here, so that the parameter by which msl.h passes it on is empty. */
 #define AN_LANES
 #define AN_HAND_LANES
 #define AN_KNOW_LANES()

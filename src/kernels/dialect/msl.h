@@ -6,7 +6,7 @@
  * Invariant: defines the same names as cuda.h; docs/gpu-dialect.md lists them. AN_MUL (the multiplication kind) is defined before.
  *
  * AN_PLAIN 1 is for GPUs without matrix instructions: each lane holds its rows and columns in registers and multiplies one by one, in the
- * same order. AN_SHUFFLES 0, beside it, is for those that cannot shuffle within a subgroup either: lanes meet in threadgroup memory.
+ * same order. AN_SHUFFLES 0, beside it, is for those that cannot shuffle within a subgroup either: lanes exchange values in threadgroup memory.
  *
  * A fragment is a set of simdgroup_matrix<T, 8, 8>: A is 16 x 16, B is 16 x 8, C is 16 x 8 in f32. Only load, store and multiply are used:
  * which lane holds which element is undocumented, so rows are scaled by multiplying with a diagonal matrix. */
@@ -81,8 +81,8 @@ AN_FN an_u32 an_f16_bits(float x) { return as_type<ushort>(half(x)); }
 #define AN_LET_NEXT()
 #define AN_AWAIT()
 
-/* ---- what a function knows of its lane: parameters AN_LANES, handed on by AN_HAND_LANES, from a kernel's AN_KNOW_LANES, or AN_MEET_LANES
- * where they shuffle. Only plain GPUs need it: a function has no lane id of its own. */
+/* ---- the lane of a function: a function that needs it has the parameter AN_LANES and passes it on as AN_HAND_LANES; a kernel makes it by
+ * AN_KNOW_LANES, or by AN_MEET_LANES where lanes shuffle. Empty but on plain GPUs: in MSL only a kernel is given its lane. */
 #if AN_PLAIN
 struct an_lanes {
     threadgroup an_u32 *word; /* 32 words of the subgroup's own, without shuffles */

@@ -10,7 +10,7 @@ struct an_attn_args {
     an_u32 keep_at_least; /* a probability is kept when its random word >> 8 is at least this: ceil(p * 2^24) */
     an_u32 stream;
     int has_n_keys;      /* forward: n_keys[0] of the S keys are in use */
-    int zero;            /* the size is a multiple of 8 in every language */
+    int zero;            /* unused; makes the size a multiple of 8 bytes in every language */
 };
 
 /* The passes of attn_hopper*.inc, for heads of `c` chunks of 64 columns (padded with zeros in shared memory):
@@ -47,7 +47,7 @@ struct an_attn_args {
      AN_HOPPER_KEYS(pass) * 512 * AN_HOPPER_STAGES(pass, c) + 192)
 /* Which of the backward passes: heads wider than 64 have no registers for five GEMMs. Where thread blocks take whole heads, the last round
  * of AN_HOPPER_GRID may be nearly empty; where they share them, it is full, but a head takes up to 1.5 times as long. */
-#define AN_HOPPER_GRID      132
+#define AN_HOPPER_GRID      132 /* multiprocessors of an H100 SXM and of an H200 */
 #define AN_HOPPER_ROUNDS(h) (((h) + AN_HOPPER_GRID - 1) / AN_HOPPER_GRID)
 #define AN_HOPPER_BACK(heads, d)                                                                                       \
     (AN_HOPPER_CHUNKS(d) > 1                                         ? AN_DKV_PASS                                     \

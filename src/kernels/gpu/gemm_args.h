@@ -5,10 +5,19 @@
 struct an_divisor {
     an_u32 magic, shift;
 };
-struct an_window_args { /* an_window_spec: the window matrix of a convolution */
-    int out[2], in[2], step[2], tap[2], start[2], apart[2];
-    int taps, channels, pixel; /* taps: kernel width */
-    int unused;
+/* The window matrix of a convolution (an_window_spec); pairs are of the vertical and the horizontal axis. Output (y, x) and tap (i, j) read the
+ * pixel (y step - or + i tap + start) / apart of the image, 0 where that is outside of it or no whole number. */
+struct an_window_args {
+    int out[2];   /* height and width of the output */
+    int in[2];    /* of the image */
+    int step[2];  /* stride of the windows */
+    int tap[2];   /* distance of the taps: the dilation, negative for the gradient by the image */
+    int start[2]; /* where the first window begins; forward: minus the padding */
+    int apart[2]; /* distance of the image's pixels where zeros are between them (the gradient by the image: the stride); else 1 */
+    int taps;     /* width of the kernel */
+    int channels; /* in a pixel, of this group */
+    int pixel;    /* elements from one pixel to the next */
+    int unused;   /* fills the struct to a multiple of 8 bytes */
     struct an_divisor by_out[2], by_taps, by_channels;
 };
 struct an_gemm_args {

@@ -5,11 +5,12 @@ struct an_call_args {
     int units;      /* rows or matrices */
     int m, n;       /* of a matrix; a row has n elements */
     int k;          /* columns of a right side; elements kept of a sorted row; padded length of a row */
-    int flag, also; /* descending, reverse or upper; transposed */
+    int flag;       /* sort: descending; cumsum: reverse; triangular solve: upper; draw: greedy */
+    int also;       /* triangular solve: transposed; draw: top_p in units of 2^-24, 0 without */
     /* windows: x and dx [units,H,W,C], dy [units,OH,OW,C] */
     int H, W, C, OH, OW;
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     float scale; /* of a draw: 1 / temperature */
     an_u32 key;  /* of its random words */
-    int zero; /* the size is a multiple of 8 in every language */
+    int zero; /* unused; makes the size a multiple of 8 bytes in every language */
 };
