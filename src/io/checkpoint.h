@@ -6,9 +6,8 @@
  * A checkpoint is a safetensors file: parameters under their own names, the optimizer's moments as optimizer.m.NAME and
  * optimizer.v.NAME, anything else under a prefix of its own (ema.NAME); the run's state as JSON in the metadata.
  * Invariants: saving is atomic: a checkpoint under its name is complete at every moment, even if the process is killed or
- * the disk fills (platform/atomic_save.c);
- * a run folder has one writer at a time; temporary files of dead writers are removed by the next save, those of living
- * ones are not. */
+ * the disk fills (platform/atomic_save.c). A run folder has one writer at a time. The next save removes the temporary
+ * files of writers that have ended, and leaves those of running ones. */
 #ifndef AN_IO_CHECKPOINT_H
 #define AN_IO_CHECKPOINT_H
 

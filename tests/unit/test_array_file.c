@@ -80,6 +80,12 @@ static void columns_are_joined_and_left_out_by_name(void **state)
     is_refused(path, "a+e", "not there");
     is_refused(path, "note", "record 1 behind the names: column note holds no finite number");
     is_refused(path, "*", "column note holds no finite number");
+    assert_string_equal(sentence(path, "a", &a, &f), "");
+    assert_int_equal(an_array_file_find(NULL, f, "*", "note", &a, &found), AN_OK);
+    assert_true(found && a.rank == 2 && a.dim[1] == 3);
+    assert_int_equal(an_array_file_find(NULL, f, "*", "b+note", &a, &found), AN_OK); /* as the labels may be joined */
+    assert_true(found && a.rank == 2 && a.dim[1] == 2 && an_npy_number(&a, 0) == 1 && an_npy_number(&a, 1) == -3);
+    an_array_file_close(f);
     is_refused(write_file("t.csv", "a,a\n3,4\n", 8), "a", "columns 1 and 2 have one name");
     is_refused(write_file("e.csv", "", 0), "a", "not there");
     is_refused(write_file("i.csv", "a\ninf\n", 6), "a", "no finite number");

@@ -203,8 +203,8 @@ static void memory_is_a_number_of_gib_or_an_amount_with_its_unit(void **state)
     static const struct {
         const char *text;
         double gib; /* < 0: refused */
-    } t[] = {{"16GiB", 16}, {"512MiB", 0.5}, {"2", 2},   {"0.25", 0.25}, {"0", 0},       {"1073741824B", 1},
-             {"4 GiB", 4},  {"some", -1},    {"-1", -1}, {"GiB", -1},    {"9e9GiB", -1}, {"", -1}};
+    } t[] = {{"16GiB", 16}, {"512MiB", 0.5}, {"2", 2},    {"0.25", 0.25}, {"0", 0}, {"1073741824B", 1}, {"4 GiB", 4},
+             {"some", -1},  {"-1", -1},      {"GiB", -1}, {"9e9GiB", -1}, {"", -1}, {"1.2.3GiB", -1},   {".GiB", -1}};
     for (size_t i = 0; i < AN_COUNT(t); i++) {
         double got = -2;
         char yaml[64];

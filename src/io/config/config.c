@@ -87,8 +87,10 @@ an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64
     } units[] = {{"B", 1},    {"KiB", 1024},  {"MiB", 1048576},        {"GiB", 1073741824},
                  {"K", 1024}, {"M", 1048576}, {"G", 1073741824},       {"kB", 1e3},
                  {"MB", 1e6}, {"GB", 1e9},    {"TiB", 1099511627776.0}};
-    char *unit = (char *)text + strspn(text, "0123456789.");
-    const double number = unit == text ? 0 : strtod(text, NULL);
+    const char *unit = text + strspn(text, "0123456789.");
+    char *end = NULL;
+    double number = unit == text ? 0 : strtod(text, &end);
+    if (end != unit) number = 0; /* 1.2.3GiB, 1e3GiB */
     unit += strspn(unit, " ");
     if (!*unit && number > 0) /* GiB to one reader, bytes to another */
         return an_fail(err, AN_E_USAGE, "%s=%.64s: of what? Write the unit too, as %s=%.32sGiB or %s=%.32sMiB", what,

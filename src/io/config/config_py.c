@@ -115,9 +115,8 @@ static an_status read_number(reader *r, value *out)
     const bool octal = !real && n > 1 && text[0] == '0'; /* an error in Python too */
     if (*stop || stop == text || octal || (r->p < r->end && (is_letter(*r->p) || is_digit(*r->p))))
         return fault_at(r, begin, "this is not a decimal number");
-    return real         ? isfinite(out->d) ? AN_OK : fault_at(r, begin, "the number is too large")
-                   : errno == 0 ? AN_OK
-                        : fault_at(r, begin, "the number is too large");
+    const bool fits = real ? isfinite(out->d) : errno == 0;
+    return fits ? AN_OK : fault_at(r, begin, "the number is too large");
 }
 
 static an_status read_string(reader *r, value *out)

@@ -112,7 +112,7 @@ void an_arc_crop(const int32_t tokens[AN_ARC_CELLS], an_arc_grid *out)
         for (int j = 0; j < out->cols; j++) out->cell[i * out->cols + j] = (uint8_t)(tokens[i * AN_ARC_SIDE + j] - 2);
 }
 
-/* ---- */
+/* ---- comparing, hashing, writing */
 
 bool an_arc_equal(const an_arc_grid *a, const an_arc_grid *b)
 {

@@ -204,7 +204,7 @@ static an_status write_test_puzzles(an_err *err, const builder *b)
     return status;
 }
 
-/* ---- */
+/* ---- the data set: all tasks, written example by example */
 
 static an_status open_writers(an_err *err, builder *b)
 {

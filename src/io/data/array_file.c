@@ -107,13 +107,24 @@ static bool is_name(const an_csv_field *f, const char *name, size_t n)
     return f->n == n && memcmp(f->data, name, n) == 0;
 }
 
-/* The columns of "a+b", or of "*"; -1: one is not there. */
+/* Whether a column is one of "a+b". */
+static bool is_one_of(const an_csv_field *f, const char *names)
+{
+    for (const char *p = names; *p;) {
+        const size_t word = strcspn(p, "+");
+        if (is_name(f, p, word)) return true;
+        p += word + (p[word] == '+');
+    }
+    return false;
+}
+
+/* The columns of "a+b", or of "*", which are all but those of `except`; -1: one is not there. */
 static int64_t columns_of(const an_array_file *f, const char *name, const char *except, size_t *out)
 {
     int64_t n = 0;
     if (strcmp(name, "*") == 0) {
         for (size_t i = 0; i < f->columns; i++)
-            if (!is_name(&f->column[i], except, strlen(except))) out[n++] = i;
+            if (!is_one_of(&f->column[i], except)) out[n++] = i;
         return n;
     }
     for (const char *p = name; *p;) {

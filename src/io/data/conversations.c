@@ -251,7 +251,7 @@ static an_status parse_yaml(an_err *err, const char *name, reader *r, const char
     return status;
 }
 
-/* ---- */
+/* ---- all formats */
 
 static bool is_format(const char *format)
 {

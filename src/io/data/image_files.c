@@ -272,9 +272,12 @@ static an_status list_folder(an_err *err, const char *folder, bool folders, name
         if (snprintf(path, sizeof path, "%s/%s", folder, e->d_name) >= (int)sizeof path || stat(path, &info) != 0)
             continue;
         if (folders ? !S_ISDIR(info.st_mode) : !S_ISREG(info.st_mode)) continue;
+        if (out->n >= AN_IMAGE_FILES_MOST) {
+            status = an_fail(err, AN_E_DATA, "%s: more than %d files; divide the folder", folder, AN_IMAGE_FILES_MOST);
+            break;
+        }
         char *copy = strdup(e->d_name);
-        if (!copy || out->n >= AN_IMAGE_FILES_MOST ||
-            !an_grow((void **)&out->name, out->n, &out->cap, sizeof *out->name)) {
+        if (!copy || !an_grow((void **)&out->name, out->n, &out->cap, sizeof *out->name)) {
             free(copy);
             status = an_fail_nomem(err, folder, (size_t)out->n * sizeof *out->name);
         } else {

@@ -163,7 +163,7 @@ static an_status find_place(an_err *err, const an_puzzle_set *cs, const an_puzzl
                    part_of(s, at.pass)->path, (long long)o->per_update);
 }
 
-/* ---- */
+/* ---- what may be drawn from */
 
 an_status an_puzzle_set_check(an_err *err, const an_puzzle_set *s, const an_puzzle_order *o)
 {

@@ -64,12 +64,15 @@ static an_status open_gz(an_err *err, const char *path, gz *g)
     return an_fail_nomem(err, path, PIECE);
 }
 
-/* Up to `most` bytes; a read that fails counts as the end, and the size tells. */
+/* Up to `most` bytes; a read that fails counts as the end: the caller compares the size. */
 static size_t read_gz(const gz *g, uint8_t *to, size_t most)
 {
     size_t got = 0;
-    for (int n = 1; n > 0 && got<most; got += n> 0 ? (size_t)n : 0)
-        n = g->z.gz_read(g->file, to + got, (unsigned)AN_MIN(most - got, PIECE));
+    while (got < most) {
+        const int n = g->z.gz_read(g->file, to + got, (unsigned)AN_MIN(most - got, PIECE));
+        if (n <= 0) break;
+        got += (size_t)n;
+    }
     return got;
 }
 

@@ -21,8 +21,7 @@ struct an_bpe {
 
 enum { MAX_VOCAB = 1 << 20, MAX_PIECES_BYTES = 64 << 20 };
 
-/* GPT-2's pattern. Its \s is Unicode's White_Space; PCRE2's \s under UCP lacks U+0085 of that and has U+180E besides.
- */
+/* GPT-2's pattern. Its \s is Unicode's White_Space; PCRE2's \s under UCP lacks U+0085 of that and has U+180E besides. */
 #define WHITE                                                                                                          \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 static const char split_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WHITE "\\p{L}\\p{N}]+"
@@ -30,7 +29,7 @@ static const char split_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+
 
 /* The byte alphabet, in which vocabularies are written: a printable byte is its own code point, the other 68 bytes are
  * U+0100 and the code points after it, in order. */
-static bool stands_for_itself(uint32_t c)
+static bool is_printable_byte(uint32_t c)
 {
     return (c >= 33 && c <= 126) || (c >= 161 && c <= 172) || (c >= 174 && c <= 255);
 }
@@ -38,7 +37,7 @@ static bool stands_for_itself(uint32_t c)
 static void byte_alphabet(uint32_t point_of[256])
 {
     uint32_t next = 256;
-    for (uint32_t b = 0; b < 256; b++) point_of[b] = stands_for_itself(b) ? b : next++;
+    for (uint32_t b = 0; b < 256; b++) point_of[b] = is_printable_byte(b) ? b : next++;
 }
 
 /* A code point of the alphabet to its byte, -1: none. */

@@ -1,5 +1,5 @@
-/* words.h: a tokenizer of whole words: a word is a run of letters, digits
- * and bytes of UTF-8 above 127; capital letters of ASCII count as small ones.
+/* words.h: a tokenizer of whole words. A word is a run of ASCII letters, digits and bytes above 127 (UTF-8); ASCII capitals
+ * are read as small letters.
  *
  * Owns:      which words there are and their ids: 1, 2, ... in the order of their bytes. Id 0 is padding.
  * Does not:  encode unknown words: a word outside of the vocabulary has no id and is left out.
