@@ -122,7 +122,7 @@ typedef struct an_options {
                              PYTORCH_ENABLE_MPS_FALLBACK=1 is in the environment, else "none" */
     const char
         *on_cpu; /* Metal: scopes ("optimizer,gpt.h.0.*": * is any text, ? any character) whose launches run on the CPU,
-                              counted as those of `fallback`; each change between GPU and CPU waits. NULL: none */
+                              counted as those of `fallback`; each change waits. NULL: none. Elsewhere: a "warning" */
     bool parameters_given; /* the caller writes every parameter (a checkpoint): they begin as zeros, nothing is drawn */
 } an_options;
 

@@ -106,7 +106,8 @@ typedef struct an_launch {
     double enqueue_s;           /* on the host, to hand it over; < 0: the device does not say, or runs it there */
     uint64_t flops, bytes;
     bool recompute;    /* forward work done a second time */
-    bool fallback;     /* the CPU runs it, for the device cannot */
+    bool fallback;     /* the CPU runs it: the device cannot (fallback), or it was placed there (on_cpu) */
+    bool placed;       /* it was placed there */
     const char *phase; /* "forward", "backward", "update" */
     char shape[64];    /* "768x384x128 f32" of a product, "768 x 128 over 6" of a loop kernel; "" of others */
 } an_launch;
@@ -118,6 +119,15 @@ bool an_launch_get(const an_ctx *cx, int i, an_launch *out);
 /* The same of the plan made last, run or not; times are unknown. */
 int an_planned_launch_count(const an_ctx *cx);
 bool an_planned_launch_get(const an_ctx *cx, int i, an_launch *out);
+/* Of the plan made last: how many launches the CPU runs for a GPU, how many of them were placed there (an_options.on_cpu),
+ * and how often the CPU takes its turn, for which the GPU has to end. */
+typedef struct an_cpu_launches {
+    int all, placed, turns;
+} an_cpu_launches;
+an_cpu_launches an_planned_on_cpu(const an_ctx *cx);
+/* The scopes of an_options.on_cpu that none of its launches has, ", " between them; NULL: each is there, or the device
+ * places nothing. The context's, as an_report_text's texts are. */
+const char *an_planned_unplaced(an_ctx *cx);
 
 /* ---- memory of the plan made last, run or not */
 

@@ -9,6 +9,7 @@
 
 #include "io/formats/json.h"
 #include "train/session.h"
+#include <anneal_tools.h>
 #include <stdio.h>
 
 enum { AN_EXIT_OK = 0, AN_EXIT_USAGE = 1, AN_EXIT_ENVIRONMENT = 2, AN_EXIT_NUMERIC = 3, AN_EXIT_INTERRUPTED = 130 };
@@ -75,6 +76,9 @@ extern const char *an_program;
 /* Lines of text; on a terminal those of more than 79 columns are folded between words, further ones indented to the
  * second column of a table. */
 void an_print_folded(FILE *f, const char *text);
+/* Launches of a bill that the CPU runs for the GPU: how many, why, their bytes and waits. */
+enum { AN_CLI_ON_CPU_BYTES = 160 };
+const char *an_cli_on_cpu(const an_bill *b, an_cpu_launches n, char out[AN_CLI_ON_CPU_BYTES]);
 /* A sentence and a newline to stderr, folded. */
 void an_cli_warn(an_ctx *cx); /* settings that have no effect on this device, or may do harm */
 void an_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

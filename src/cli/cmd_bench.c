@@ -225,7 +225,7 @@ static an_status bench_device(an_err *err, const an_args *args, const an_train_c
     an_bench_result b, fused;
     protocol_of(c, &v);
     AN_TRY(bench(err, args, c, &v, &b));
-    if (!args->quiet) an_progress_bill(&b.bill);
+    if (!args->quiet) an_progress_bill(&b.bill, b.on_cpu);
     if (!c->compile) {
         an_train_config with = *c;
         with.compile = true;

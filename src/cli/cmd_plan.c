@@ -73,6 +73,7 @@ static an_status print_bill_json(an_err *err, const an_session *r, const an_esti
     an_plan_tensor big[LARGEST];
     char name[160];
     an_model_counts counts;
+    const an_cpu_launches on_cpu = an_planned_on_cpu(r->cx);
     r->cfg.model->count(an_model_settings(&r->cfg), r->cfg.batch_size, &counts);
     const struct {
         const char *key;
@@ -89,6 +90,8 @@ static an_status print_bill_json(an_err *err, const an_session *r, const an_esti
                {"bytes", b->moved_bytes},
                {"fallbacks", (uint64_t)b->fallbacks},
                {"fallback_bytes", b->fallback_bytes},
+               {"placed", (uint64_t)on_cpu.placed},
+               {"cpu_turns", (uint64_t)on_cpu.turns},
                {"syncs", (uint64_t)b->syncs},
                {"copies", (uint64_t)b->copies},
                {"compiled", (uint64_t)b->compiled},
@@ -127,7 +130,8 @@ static void print_bill(const an_session *r, const an_estimate *p)
 {
     const an_bill *b = &p->bill;
     char text[16], other[16];
-    char name[160];
+    char name[160], line[AN_CLI_ON_CPU_BYTES];
+    const an_cpu_launches on_cpu = an_planned_on_cpu(r->cx);
     an_memory_kind kinds[AN_ESTIMATE_KINDS];
     an_plan_tensor big[LARGEST];
     printf("peak memory    %s, of which %s on the device\n", an_bytes_text((double)p->total_bytes, text),
@@ -141,10 +145,8 @@ static void print_bill(const an_session *r, const an_estimate *p)
                "               kernels add to it when they are loaded\n",
                an_bytes_text((double)p->device_limit_bytes, text), an_bytes_text((double)p->driver_bytes, other));
     printf("launches       %d of %d kernels; %d copies, %d fallbacks, %d syncs\n", b->launches, b->kernels, b->copies,
-           b->fallbacks, b->syncs);
-    if (b->fallbacks)
-        printf("fallback       the CPU runs them (place= or fallback=cpu), on %s\n",
-               an_bytes_text((double)b->fallback_bytes, text));
+           on_cpu.all - on_cpu.placed, b->syncs);
+    if (on_cpu.all) printf("on the CPU     %s\n", an_cli_on_cpu(b, on_cpu, line));
     printf("work           %.3f GFLOP, %s moved\n", 1e-9 * (double)b->flops,
            an_bytes_text((double)b->moved_bytes, text));
     const int n = find_largest(r->cx, big);

@@ -49,7 +49,7 @@ static void print_launches(an_text *out, const an_profile_result *p, int shown)
             an_text_printf(out, "%8s ", "-");
         an_text_printf(out, "%8.3f %10s ", 1e-9 * (double)l->flops, an_bytes_text((double)l->bytes, bytes));
         an_text_printf(out, l->above_roof ? ">100%%  " : "%4.0f%%  ", 100 * l->share);
-        an_text_printf(out, "%s%s\n", l->kernel, l->recompute ? " (again)" : "");
+        an_text_printf(out, "%s%s\n", l->kernel, l->on_cpu ? " (on the CPU)" : l->recompute ? " (again)" : "");
     }
 }
 
@@ -114,8 +114,8 @@ static void json_launches(an_text *out, const an_profile_result *p, int shown)
         an_json_put(out, l->kernel);
         an_text_puts(out, ",\"scope\":");
         an_json_put(out, l->scope);
-        an_text_printf(out, ",\"kind\":\"%s\",\"phase\":\"%s\",\"shape\":\"%s\",\"recompute\":%s", l->kind, l->phase,
-                       l->shape, l->recompute ? "true" : "false");
+        an_text_printf(out, ",\"kind\":\"%s\",\"phase\":\"%s\",\"shape\":\"%s\",\"recompute\":%s,\"on_cpu\":%s",
+                       l->kind, l->phase, l->shape, l->recompute ? "true" : "false", l->on_cpu ? "true" : "false");
         an_put_json(out, "device_us", 1e6 * l->device_s);
         an_put_json(out, "enqueue_us", l->enqueue_s >= 0 ? 1e6 * l->enqueue_s : 0.0 / 0.0);
         an_put_json(out, "flops", (double)l->flops);

@@ -244,6 +244,19 @@ void an_print_folded(FILE *f, const char *text)
     }
 }
 
+const char *an_cli_on_cpu(const an_bill *b, an_cpu_launches n, char out[AN_CLI_ON_CPU_BYTES])
+{
+    char bytes[16], why[64];
+    const int left = n.all - n.placed;
+    if (n.placed && left)
+        snprintf(why, sizeof why, "%d by place=, %d by fallback=cpu", n.placed, left);
+    else
+        snprintf(why, sizeof why, "%s", left ? "fallback=cpu" : "place=");
+    snprintf(out, AN_CLI_ON_CPU_BYTES, "%d (%s), on %s; the GPU waits for them %d time%s a step", n.all, why,
+             an_bytes_text((double)b->fallback_bytes, bytes), n.turns, n.turns == 1 ? "" : "s");
+    return out;
+}
+
 void an_cli_warn(an_ctx *cx)
 {
     const char *text = an_report_text(cx, "warning");

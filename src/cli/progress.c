@@ -99,9 +99,10 @@ void an_progress_run(an_progress *n, const an_session *r)
     if (c->wandb_log) an_say("note    wandb_log: nothing is sent anywhere, metrics.jsonl has the numbers");
 }
 
-void an_progress_bill(const an_bill *b)
+void an_progress_bill(const an_bill *b, an_cpu_launches on_cpu)
 {
     char peak[16], weights[16], gradients[16], moments[16], activations[16], rest[16], moved[16];
+    char line[AN_CLI_ON_CPU_BYTES];
     const double other = (double)(b->state_bytes + b->scratch_bytes + b->input_bytes);
     fprintf(stderr, "memory  %s: weights %s, gradients %s, moments %s,\n        activations %s, other %s\n",
             an_bytes_text((double)b->peak_bytes, peak), an_bytes_text((double)b->weight_bytes, weights),
@@ -110,9 +111,7 @@ void an_progress_bill(const an_bill *b)
     fprintf(stderr, "step    %d launches of %d kernels, %.2f GFLOP, %s moved", b->launches, b->kernels,
             1e-9 * (double)b->flops, an_bytes_text((double)b->moved_bytes, moved));
     fputc('\n', stderr);
-    if (b->fallbacks)
-        fprintf(stderr, "        of which the CPU runs %d (place= or fallback=cpu), on %s\n", b->fallbacks,
-                an_bytes_text((double)b->fallback_bytes, moved));
+    if (on_cpu.all) fprintf(stderr, "        of which on the CPU %s\n", an_cli_on_cpu(b, on_cpu, line));
 }
 
 /* Host memory of the run beside the device's: a row of its own, not part of the bytes moved. */
@@ -278,7 +277,7 @@ void an_progress_event(void *arg, const an_session *r, const an_train_event *e)
     if (n->quiet) return;
     switch (e->kind) {
     case AN_TRAIN_PLANNED:
-        an_progress_bill(n->estimate ? &n->estimate->bill : &e->bill);
+        an_progress_bill(n->estimate ? &n->estimate->bill : &e->bill, an_planned_on_cpu(r->cx));
         if (n->estimate) narrate_beside(n->estimate);
         narrate_disk(r, n->estimate ? &n->estimate->bill : &e->bill);
         break;

@@ -28,7 +28,7 @@ void an_progress_end(an_progress *n, const an_session *r, const an_train_result 
 /* Ends a progress line that has no newline so far. */
 void an_progress_close(an_progress *n);
 /* The bill in a few lines, on stderr. */
-void an_progress_bill(const an_bill *b);
+void an_progress_bill(const an_bill *b, an_cpu_launches on_cpu);
 
 /* nanoGPT's lines (train.py of its commit 3adf61e): before the first update, and of an event. */
 void an_nanogpt_begin(const an_session *r);

@@ -38,7 +38,8 @@ static double launch_seconds(const an_plan *p, int32_t step, double flops, doubl
 static double step_seconds(const an_plan *p, double flops, double bytes)
 {
     double seconds = 0;
-    for (int32_t s = 0; s < p->n_steps; s++) seconds += launch_seconds(p, s, flops, bytes);
+    for (int32_t s = 0; s < p->n_steps; s++)
+        if (!p->step[s].fallback) seconds += launch_seconds(p, s, flops, bytes);
     return seconds;
 }
 
@@ -56,6 +57,10 @@ void an_apple_roofline_text(const an_plan *p, an_text *out)
         an_text_printf(out, "%-9s %9d %6.0f %8.1f %11.*f %15.0f\n", chips[i].name, chips[i].cores, chips[i].gb_s,
                        chips[i].tflops, s < 0.1 ? 1 : 0, 1e3 * s, 3600 / s);
     }
+    if (p->bill.fallbacks)
+        an_text_printf(
+            out, "Not in these times: the %d launches that the CPU runs, and the GPU's waits for them (--trace).\n",
+            p->bill.fallbacks);
     an_text_printf(
         out,
         "Cores, GB/s: Apple's specifications, the larger GPU of each chip. TFLOP/s: cores x 128 multiply-adds "

@@ -98,10 +98,10 @@ static void count_fallbacks(an_plan *p, const an_plan_request *rq)
     for (int s = 0; (rq->target->fallback || rq->on_cpu) && s < p->n_steps; s++) {
         an_plan_step *st = &p->step[s];
         const an_kernel_kind kind = p->kernel[st->kernel].kind;
-        const bool placed = rq->on_cpu && an_glob_list(rq->on_cpu, st->scope ? st->scope : "");
         an_gpu_step launches;
         if (kind == AN_KERNEL_ZERO || kind == AN_KERNEL_COPY) continue;
-        st->fallback = placed || (rq->target->fallback && an_gpu_step_make(p, st, &gpu, &launches) != NULL);
+        st->placed = rq->on_cpu && an_glob_list(rq->on_cpu, st->scope ? st->scope : "");
+        st->fallback = st->placed || (rq->target->fallback && an_gpu_step_make(p, st, &gpu, &launches) != NULL);
         p->bill.fallbacks += st->fallback;
         p->bill.fallback_bytes += st->fallback ? st->bytes : 0;
     }

@@ -15,10 +15,7 @@
 #define MIB 1048576.0
 
 /* Thresholds. Shares are of the time of the updates unless they say otherwise. */
-#define MEMORY_SHARE  0.9        /* of what this process may use */
-#define GROWTH        1.01       /* memory at the end against the beginning */
-#define GROWTH_BYTES  (16 * MIB) /* of the process, whose pages come and go */
-#define DEVICE_GROWTH (1 * MIB)  /* of the device's memory, which is counted exactly */
+#define MEMORY_SHARE  0.9 /* of what this process may use */
 #define SWAP_BYTES    (256 * MIB)
 #define CLIFF         1.3 /* median time of the last third against that of the first */
 #define SWING         2.0 /* 90th percentile of the times against their median */
@@ -309,8 +306,7 @@ static bool memory_grows(const inquiry *q)
         double early, late;
         char from[16], to[16], owner[AN_MEMORY_OWNER_BYTES];
         an_memory_growth_of(q->r, n, kind, &early, &late);
-        const double least = kind == AN_MEMORY_RESIDENT ? GROWTH_BYTES : DEVICE_GROWTH;
-        if (!(late > GROWTH * early) || !(late - early > least)) continue;
+        if (!an_memory_grew(kind, early, late)) continue;
         if (an_memory_growth_owner(q->r, kind, late - early, owner))
             fix(q, "valgrind --tool=massif anneal train %.300s/config.yaml out=NEW max_iters=100: who allocates it",
                 q->dir);
@@ -468,11 +464,13 @@ static bool evaluates_much(const inquiry *q)
 
 static bool falls_back(const inquiry *q)
 {
-    const double n = an_run_number(q->r->plan, "fallbacks"), ms = an_run_number(q->r->plan, "fallback_ms");
-    char place[256];
-    if (!(n > 0) || an_run_setting(q->r, "place", place)[0]) return false; /* placed there deliberately */
+    const double all = an_run_number(q->r->plan, "fallbacks"), placed = an_run_number(q->r->plan, "placed"),
+                 ms = an_run_number(q->r->plan, "fallback_ms");
+    const double n = all - (placed > 0 ? placed : 0); /* what place= moved is there deliberately */
+    if (!(n > 0)) return false;
     fix(q, "anneal plan %.300s/config.yaml show=plan", q->dir);
-    return evidence(q, "%.0f launches of an update run on the CPU; they took %.3g ms of the first", n, ms);
+    return evidence(q, "%.0f launches of an update run on the CPU%s; they took %.3g ms of the first", n,
+                    placed > 0 ? " beside those of place=" : "", ms);
 }
 
 /* For a device without a clock of its own: an update's time divided by its launches is no more than a launch takes that

@@ -37,6 +37,12 @@ static double held(const an_run_record *r, size_t n, an_memory_kind kind, bool l
     return isfinite(early) && isfinite(at_end) ? all - (late ? at_end : early) : all;
 }
 
+bool an_memory_grew(an_memory_kind kind, double early, double late)
+{
+    const double least = (kind == AN_MEMORY_RESIDENT ? 16 : 1) * 1048576.0;
+    return late > 1.01 * early && late - early > least;
+}
+
 void an_memory_growth_of(const an_run_record *r, size_t n, an_memory_kind kind, double *early, double *late)
 {
     n = AN_MIN(n, r->n);

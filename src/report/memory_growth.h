@@ -15,6 +15,9 @@ typedef enum an_memory_kind { AN_MEMORY_LIVE, AN_MEMORY_RESERVED, AN_MEMORY_RESI
 /* Medians of the second tenth of the first `n` lines, and of their last tenth; what is set up at the beginning is no
  * growth. NaN where the run has no such numbers. AN_MEMORY_RESIDENT: without mapped files, where that is known. */
 void an_memory_growth_of(const an_run_record *r, size_t n, an_memory_kind kind, double *early, double *late);
+/* Whether that is growth: more than 1 %, and more than a mebibyte of the device's memory, which is counted exactly, or 16 of the process,
+ * whose pages come and go. */
+bool an_memory_grew(an_memory_kind kind, double early, double late);
 /* "live bytes of the device" */
 const char *an_memory_kind_name(an_memory_kind kind);
 

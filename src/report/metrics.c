@@ -280,7 +280,7 @@ an_status an_logbook_begin(an_err *err, const an_logbook *b, const an_text *yaml
     return add_line(err, b, &line, status);
 }
 
-an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill)
+an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill, an_cpu_launches on_cpu)
 {
     an_text line = {0};
     const struct {
@@ -300,6 +300,8 @@ an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill)
                {"cached", (uint64_t)bill->cached},
                {"fallbacks", (uint64_t)bill->fallbacks},
                {"fallback_bytes", bill->fallback_bytes},
+               {"placed", (uint64_t)on_cpu.placed},
+               {"cpu_turns", (uint64_t)on_cpu.turns},
                {"workers", (uint64_t)b->workers}};
     begin_line(&line, "plan", b);
     put_text(&line, "recompute", b->recompute);

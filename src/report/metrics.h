@@ -15,6 +15,7 @@
 #include "io/data/arrays.h"
 #include "io/formats/jsonl.h"
 #include "platform/system_info.h"
+#include <anneal_tools.h>
 
 /* Opens DIR/metrics.jsonl for a run that continues at update `step`: the lines from that update on are dropped. */
 an_status an_metrics_open(an_err *err, const char *dir, int64_t step, an_jsonl *out);
@@ -76,7 +77,7 @@ void an_logbook_host(char out[256]);
 /* What the beginning's line says of machine, program and variables: members of a JSON object, each after a comma. */
 void an_logbook_put_machine(const char *commit, an_text *out);
 /* The bill, after the first update. */
-an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill);
+an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill, an_cpu_launches on_cpu);
 /* What has changed about the machine: the sentences of report/machine_monitor.h. */
 an_status an_logbook_machine(an_err *err, const an_logbook *b, const char *what, const an_system_info *facts);
 /* The last line: `how` training ended ("end", "interrupted", "failed"), its numbers, up to one without a name, and why it

@@ -110,22 +110,33 @@ static double y_of(const chart *c, double y)
     return TOP + (c->y1 - y) / (c->y1 - c->y0) * (HEIGHT - TOP - BOTTOM);
 }
 
+/* A number at an axis: whole as it is, else with as many digits as have room beside the chart. */
+static const char *axis_number(double v, char out[32])
+{
+    if (v == floor(v) && fabs(v) < 1e8)
+        snprintf(out, 32, "%.0f", v);
+    else if (snprintf(out, 32, "%.4g", v) > 8)
+        snprintf(out, 32, "%.2g", v);
+    return out;
+}
+
 static void begin_chart(an_text *out, const chart *c, const char *title, const char *across)
 {
     an_text_printf(out, "<figure><h3>%s</h3><svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">\n", title, WIDTH,
                    HEIGHT, title);
+    char from[32], to[32];
     for (int i = 0; i <= 4; i++) {
         const double v = c->y0 + (c->y1 - c->y0) * i / 4, y = y_of(c, v);
         an_text_printf(out,
                        "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" "
-                       "text-anchor=\"end\">%.4g</text>\n",
-                       LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, v);
+                       "text-anchor=\"end\">%s</text>\n",
+                       LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, axis_number(v, from));
     }
     an_text_printf(out,
-                   "<text x=\"%d\" y=\"%d\">%.6g</text><text x=\"%d\" y=\"%d\" text-anchor=\"end\">%.6g</text>"
+                   "<text x=\"%d\" y=\"%d\">%s</text><text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>"
                    "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
-                   LEFT, HEIGHT - 16, c->x0, WIDTH - RIGHT, HEIGHT - 16, c->x1, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4,
-                   across);
+                   LEFT, HEIGHT - 16, axis_number(c->x0, from), WIDTH - RIGHT, HEIGHT - 16, axis_number(c->x1, to),
+                   (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, across);
 }
 
 static void put_line(an_text *out, const an_run_record *r, const line *l, const chart *c, int k)
@@ -385,6 +396,30 @@ static void put_unmeasured(const an_run_record *r, an_text *out)
     if (*between == ',') an_text_puts(out, "</td></tr>\n");
 }
 
+/* Launches that the CPU runs for a GPU. */
+static void put_on_cpu(const an_run_record *r, an_text *out)
+{
+    const double all = an_run_number(r->plan, "fallbacks"), placed = an_run_number(r->plan, "placed"),
+                 turns = an_run_number(r->plan, "cpu_turns"), ms = an_run_number(r->plan, "fallback_ms");
+    if (!(all > 0))
+        put_row(out, "fallbacks", isfinite(all) ? "none: the device runs every launch" : "");
+    else
+        put_fact(out, "on the CPU instead",
+                 "%.0f launches an update, %.0f of them by place=; the GPU waits for them %.0f times; %.3g ms of the "
+                 "first update",
+                 all, placed > 0 ? placed : 0, turns, ms);
+}
+
+static const char *how_it_ended(const an_report_run *run)
+{
+    const an_run_record *r = &run->record;
+    const char *event = an_run_text(r->end, "event");
+    return run->running                ? "it runs still"
+           : !r->end                   ? "without a word: it was killed, or the machine was"
+           : strcmp(event, "end") == 0 ? "as it was asked to"
+                                       : event;
+}
+
 static void put_facts(const an_report_run *run, an_text *out)
 {
     const an_run_record *r = &run->record;
@@ -394,10 +429,11 @@ static void put_facts(const an_report_run *run, an_text *out)
     put_row(out, "trained", an_run_text(b, "preset"));
     put_fact(out, "updates", "%lld; %zu lines of metrics; begun %zu time%s",
              r->n ? (long long)r->update[r->n - 1].step + 1 : 0LL, r->n, r->begins, r->begins == 1 ? "" : "s");
-    put_row(out, "ended", run->running ? "it runs still" : r->end ? an_run_text(r->end, "event") : "without a word");
+    put_row(out, "ended", how_it_ended(run));
     put_row(out, "error", an_run_text(r->end, "error"));
-    put_fact(out, "batch", "%s, in %s micro-batches", an_run_setting(r, "batch_size", batch),
-             an_run_setting(r, "gradient_accumulation_steps", micros));
+    an_run_setting(r, "gradient_accumulation_steps", micros);
+    put_fact(out, "batch", "%s%s%s", an_run_setting(r, "batch_size", batch),
+             strcmp(micros, "1") == 0 ? "" : ", micro-batches an update: ", strcmp(micros, "1") == 0 ? "" : micros);
     put_row(out, "data", an_run_text(b, "data"));
     put_row(out, "data's hash", an_run_text(b, "train_xxh3"));
     put_row(out, "mount of the data", an_run_text(b, "mount"));
@@ -413,10 +449,10 @@ static void put_facts(const an_report_run *run, an_text *out)
     if (isfinite(an_run_number(facts, "ram_bytes")))
         put_fact(out, "memory", "%s", an_bytes_text(an_run_number(facts, "ram_bytes"), bytes));
     if (isfinite(an_run_number(r->plan, "peak_bytes")))
-        put_fact(out, "planned", "%s on the device, %.0f launches an update, %.0f of them fallbacks",
-                 an_bytes_text(an_run_number(r->plan, "peak_bytes"), bytes), an_run_number(r->plan, "launches"),
-                 an_run_number(r->plan, "fallbacks"));
+        put_fact(out, "planned", "%s on the device, %.0f launches an update",
+                 an_bytes_text(an_run_number(r->plan, "peak_bytes"), bytes), an_run_number(r->plan, "launches"));
     put_memory_kinds(r->plan, out);
+    put_on_cpu(r, out);
     put_fact(out, "program", "%s, commit %s", an_run_text(b, "anneal"), an_run_text(b, "commit"));
     put_row(out, "begun", an_run_text(b, "time"));
     put_times(r->end, out);
@@ -432,17 +468,24 @@ static void put_facts(const an_report_run *run, an_text *out)
 static void put_growth(const an_run_record *r, an_text *out)
 {
     char from[16], to[16];
-    const char *between = "<p>Memory, in the second tenth of the lines and in the last: ";
+    const char *between = "";
+    an_text kinds = {0};
+    bool flat = true;
     if (r->n < AN_DIAGNOSE_LINES) return;
     for (an_memory_kind kind = 0; kind < AN_MEMORY_KINDS; kind++) {
         double early, late;
         an_memory_growth_of(r, r->n, kind, &early, &late);
         if (!(early > 0) || !isfinite(early) || !isfinite(late)) continue;
-        an_text_printf(out, "%s%s %s and %s (%+.1f %%)", between, an_memory_kind_name(kind), an_bytes_text(early, from),
-                       an_bytes_text(late, to), 100 * (late / early - 1));
+        flat &= !an_memory_grew(kind, early, late);
+        an_text_printf(&kinds, "%s%s %s and %s (%+.1f %%)", between, an_memory_kind_name(kind),
+                       an_bytes_text(early, from), an_bytes_text(late, to), 100 * (late / early - 1));
         between = "; ";
     }
-    if (*between == ';') an_text_puts(out, ".</p>\n");
+    if (kinds.data)
+        an_text_printf(out, "<p>%s In the second tenth of the lines and in the last: %s.</p>\n",
+                       flat ? "Memory was flat." : "Memory grew.", kinds.data);
+    out->failed |= kinds.failed;
+    an_text_free(&kinds);
 }
 
 static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)

@@ -11,6 +11,7 @@
 #include <anneal_tools.h>
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -234,12 +235,49 @@ bool an_planned_launch_get(const an_ctx *cx, int i, an_launch *out)
                        .bytes = s->bytes,
                        .recompute = s->recompute,
                        .fallback = s->fallback,
+                       .placed = s->placed,
                        .phase = phases[s->phase]};
     an_text shape = {0};
     an_plan_shape(p, i, &shape);
     if (shape.data && !shape.failed) snprintf(out->shape, sizeof out->shape, "%s", shape.data);
     an_text_free(&shape);
     return true;
+}
+
+an_cpu_launches an_planned_on_cpu(const an_ctx *cx)
+{
+    an_cpu_launches n = {0};
+    for (int i = 0; i < an_planned_launch_count(cx); i++) {
+        const an_plan_step *s = &cx->last->plan->step[i];
+        n.all += s->fallback;
+        n.placed += s->placed;
+        n.turns += s->fallback && !(i > 0 && s[-1].fallback);
+    }
+    return n;
+}
+
+static bool is_placed(const an_plan *p, const char *scope)
+{
+    for (int s = 0; s < p->n_steps; s++)
+        if (p->step[s].placed && an_glob_list(scope, p->step[s].scope ? p->step[s].scope : "")) return true;
+    return false;
+}
+
+const char *an_planned_unplaced(an_ctx *cx)
+{
+    an_text all = {0};
+    if (!cx || !cx->last || !cx->options.on_cpu || !cx->backend->target(cx->device)->cpu_steps) return NULL;
+    for (const char *at = cx->options.on_cpu; *at;) {
+        const size_t length = strcspn(at, ",");
+        an_text scope = {0};
+        an_text_putn(&scope, at, length);
+        if (length && scope.data && !is_placed(cx->last->plan, scope.data))
+            an_text_printf(&all, "%s%s", all.len ? ", " : "", scope.data);
+        an_text_free(&scope);
+        at += length + (at[length] == ',');
+    }
+    free(cx->text);
+    return cx->text = all.data;
 }
 
 bool an_launch_get(const an_ctx *cx, int i, an_launch *out)

@@ -108,12 +108,6 @@ static an_status open_device(an_ctx *cx)
     if (status != AN_OK) return status;
     cx->backend = b;
     cx->graph.device_name = b->name;
-    if (cx->options.on_cpu && !b->target(cx->device)->cpu_steps)
-        return an_fail(
-            &cx->err, AN_E_USAGE,
-            "an_open: launches are moved to the CPU (place=) from an Apple GPU alone, whose memory the CPU shares, and "
-            "this device is %s: leave it out",
-            b->name);
     return AN_OK;
 }
 

@@ -179,7 +179,7 @@ static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n
                           .unfused = cx->options.unfused,
                           .isolate_values = cx->options.place_apart,
                           .verify = cx->options.verify,
-                          .on_cpu = cx->options.on_cpu,
+                          .on_cpu = cx->backend->target(cx->device)->cpu_steps ? cx->options.on_cpu : NULL,
                           .gather_ahead = !cx->no_overlap && cx->backend->target(cx->device)->side_by_side,
                           .recompute = cx->recompute,
                           .loss = cx->loss,

@@ -37,6 +37,11 @@ static void warnings(const an_ctx *cx, an_text *t)
         an_text_printf(
             t, "the high watermark is off: a step that does not fit may make the whole machine swap, or be killed "
                "by the system");
+    if (cx->options.on_cpu && cx->device && !cx->backend->target(cx->device)->cpu_steps)
+        an_text_printf(t,
+                       "%sno launch is moved to the CPU (place=): that is for an Apple GPU alone, whose memory the CPU "
+                       "shares, and this device is %s",
+                       t->len ? "; " : "", cx->backend->name);
     if (!cx->options.tf32 || !cx->device || cx->backend->plans_only) return;
     const char *before = t->len ? "; " : "";
     const an_dtype gemm = cx->graph.matmul_dtype;

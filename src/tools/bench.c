@@ -55,6 +55,7 @@ static an_status measure(an_err *err, an_session *r, void *const *array, int64_t
     AN_TRY(one_step(err, r, array, &first_ms));
     out->first_s = 1e-3 * first_ms;
     AN_TRY(an_session_result(err, r->cx, an_report(r->cx, &out->bill)));
+    out->on_cpu = an_planned_on_cpu(r->cx);
     report_progress(l, 1, all);
     for (int64_t i = 0; i < warm_up; i++) {
         AN_TRY(one_step(err, r, array, &unused_ms));

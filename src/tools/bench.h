@@ -4,6 +4,7 @@
 #define AN_TOOLS_BENCH_H
 
 #include "train/session.h"
+#include <anneal_tools.h>
 
 typedef struct an_bench_result {
     double ms, min_ms;      /* median and fastest step */
@@ -13,6 +14,7 @@ typedef struct an_bench_result {
     double fma_peak_gflops; /* the machine's, the higher of two measurements before and after; 0: unknown */
     double peak_rss_mib;
     an_bill bill;
+    an_cpu_launches on_cpu;
 } an_bench_result;
 
 /* Times `steps` steps of `c`'s model, batch and dtype on its device, after the first step and `warm_up` more. `tell`

@@ -8,6 +8,7 @@
 #include "tools/estimate.h"
 #include "comm/comm.h"
 #include "train/step.h"
+#include "io/formats/json.h"
 #include <anneal_tools.h>
 #include <stdio.h>
 #include <string.h>
@@ -171,12 +172,13 @@ an_status an_estimate_run(an_err *err, an_session *r, an_estimate *out)
     an_bill bill[N_PLANS] = {{0}};
     *out = (an_estimate){0};
     AN_TRY(plan_all(err, r, bill));
-    if (r->cfg.place[0] && bill[UPDATE].fallbacks == 0)
-        return an_fail(
-            err, AN_E_USAGE,
-            "place=%.128s: no launch of an update has such a scope; anneal plan with show=plan lists them, a launch a "
-            "line with its scope",
-            r->cfg.place);
+    char quoted[AN_QUOTED_BYTES];
+    const char *nowhere = an_planned_unplaced(r->cx);
+    if (nowhere)
+        return an_fail(err, AN_E_USAGE,
+                       "place=: no launch of an update has the scope %s; anneal plan with show=plan and without place= "
+                       "lists them, a launch a line with its scope",
+                       an_quoted(nowhere, quoted));
     join_bills(bill, &out->bill);
     find_largest(r->cx, out);
     add_device(r->cx, out);

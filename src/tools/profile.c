@@ -71,6 +71,7 @@ static an_status keep_names(an_err *err, profiler *p)
                                              .flops = l.flops,
                                              .bytes = l.bytes,
                                              .recompute = l.recompute,
+                                             .on_cpu = l.fallback,
                                              .phase = l.phase,
                                              .kernel = text};
         text += sprintf(text, "%s", l.kernel) + 1;

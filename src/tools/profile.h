@@ -35,6 +35,7 @@ typedef struct an_profile_launch { /* medians over the steps */
     bool above_roof;  /* the share is above 1 by more than noise; share is 0 */
     uint64_t flops, bytes;
     bool recompute;
+    bool on_cpu; /* the CPU ran it for the GPU: place=, fallback=cpu */
 } an_profile_launch;
 
 typedef struct an_profile_result {

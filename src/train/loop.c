@@ -150,7 +150,7 @@ static an_status run_first(an_err *err, const loop *l, const an_step *s)
     const an_logbook book = an_session_logbook(l->r);
     an_bill bill;
     AN_TRY(an_session_result(err, l->r->cx, an_report(l->r->cx, &bill)));
-    return is_rank_0(l) ? an_logbook_plan(err, &book, &bill) : AN_OK;
+    return is_rank_0(l) ? an_logbook_plan(err, &book, &bill, an_planned_on_cpu(l->r->cx)) : AN_OK;
 }
 
 static bool stops_at_nan(const an_train_config *c)

@@ -3,6 +3,7 @@
 #define _DEFAULT_SOURCE
 #include "train/session.h"
 #include "comm/comm.h"
+#include "io/formats/json.h"
 #include "platform/thread_pool.h"
 #include "train/init_from.h"
 #include "train/optimizer.h"
@@ -96,10 +97,11 @@ static an_status scopes_on_cpu(an_err *err, const char *place, an_train_text out
     size_t n = 0;
     for (const char *at = place; *at;) {
         const size_t length = strcspn(at, ",");
+        char quoted[AN_QUOTED_BYTES];
         if (length < 5 || memcmp(at + length - 4, ":cpu", 4) != 0)
             return an_fail(err, AN_E_USAGE,
-                           "place=%.128s: it is GLOB:cpu, or several with commas, such as optimizer:cpu,gpt.h.0.*:cpu",
-                           place);
+                           "place=%s: it is GLOB:cpu, or several with commas, such as optimizer:cpu,gpt.h.0.*:cpu",
+                           an_quoted(place, quoted));
         if (n > 0) out[n++] = ',';
         memcpy(out + n, at, length - 4);
         n += length - 4;

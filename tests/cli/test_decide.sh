@@ -89,6 +89,11 @@ ok "a preset is decided live on each device here, and a pack of another machine 
 run $train out="$dir/other" threads=1 batch_size=2
 run decide "$dir/one" "$dir/other"
 code_is 1; says stderr "one input bucket"; says stderr "batch_size"; one_line stderr
+cp -r "$dir/one" "$dir/placed"
+sed -i 's/"place":""/"place":"optimizer:cpu"/; s/"epochs":0/"epochs":2/' "$dir/placed/logbook.jsonl"
+cmp -s "$dir/one/logbook.jsonl" "$dir/placed/logbook.jsonl" && fault "no setting was changed"
+run decide "$dir/one" "$dir/placed"
+! grep -q "one input bucket" "$dir/stderr" || fault "where launches run makes another bucket: $(cat "$dir/stderr")"
 for twice in "$dir/one" "$dir/live/../one/"; do
     run decide "$dir/one" "$dir/theirs.anneal" "$twice"
     code_is 1; says stderr "are one run: name each lane once"; one_line stderr

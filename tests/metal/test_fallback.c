@@ -4,6 +4,7 @@
 #include "proof/train_case.h"
 
 #include "metal/world.h"
+#include <anneal_tools.h>
 
 /* A product on the GPU, one in float64, a loss in float64, and a state in float64: the CPU runs between
  * launches of the GPU, and it writes state too. */
@@ -211,11 +212,54 @@ static void what_is_placed_on_the_cpu_runs_there_and_is_counted(void **state)
         an_close(cx);
     }
     assert_true(most >= cpu.bill.launches / 2);
-    o.device = "cpu";
-    o.on_cpu = "optimizer";
-    const outcome refused = train_by(&o, layers, 1);
-    assert_int_equal(refused.status, AN_E_USAGE);
-    assert_non_null(strstr(refused.sentence, "from an Apple GPU alone"));
+}
+
+/* What a plan for an Apple GPU says of `on_cpu`: which of its launches are there, which scopes no launch has. */
+static void what_is_placed_is_told_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *on_cpu, *unplaced;
+    } cases[] = {
+        {"optimizer", NULL}, {"mlp,optimi?er", NULL}, {"nowhere", "nowhere"}, {"mlp,a.*,optimizer,b", "a.*, b"}};
+    for (size_t i = 0; i < AN_COUNT(cases); i++) {
+        const an_options o = {.device = "null:metal", .on_cpu = cases[i].on_cpu};
+        an_ctx *cx = an_open(&o);
+        assert_int_equal(an_plan(layers(cx, 0)), AN_OK);
+        const char *unplaced = an_planned_unplaced(cx);
+        if (!cases[i].unplaced)
+            assert_null(unplaced);
+        else
+            assert_string_equal(unplaced, cases[i].unplaced);
+        const an_cpu_launches n = an_planned_on_cpu(cx);
+        int placed = 0, turns = 0;
+        bool before = false;
+        for (int l = 0; l < an_planned_launch_count(cx); l++) {
+            an_launch launch;
+            assert_true(an_planned_launch_get(cx, l, &launch));
+            placed += launch.placed;
+            turns += launch.fallback && !before;
+            before = launch.fallback;
+        }
+        assert_true(n.all == n.placed && n.placed == placed && n.turns == turns && n.turns <= n.all);
+        assert_int_equal(n.all > 0, i != 2);
+        an_close(cx);
+    }
+}
+
+static void a_device_of_its_own_memory_places_nothing_and_says_so(void **state)
+{
+    (void)state;
+    an_options o = {.device = "cpu", .seed = 5, .threads = 1, .cc = "none", .exact = true};
+    const outcome without = train_by(&o, layers, 2);
+    o.on_cpu = "optimizer,nowhere";
+    const outcome with = train_by(&o, layers, 2);
+    assert_int_equal(with.status, AN_OK);
+    assert_true(with.loss == without.loss && with.hash == without.hash && with.bill.fallbacks == 0);
+    an_ctx *cx = an_open(&o);
+    assert_non_null(strstr(an_report_text(cx, "warning"), "an Apple GPU alone"));
+    assert_null(an_planned_unplaced(cx));
+    an_close(cx);
 }
 
 int main(void)
@@ -226,6 +270,8 @@ int main(void)
         cmocka_unit_test(the_plan_counts_them_before_anything_runs),
         cmocka_unit_test(pytorchs_variable_is_heard),
         cmocka_unit_test(what_is_placed_on_the_cpu_runs_there_and_is_counted),
+        cmocka_unit_test(what_is_placed_is_told_apart),
+        cmocka_unit_test(a_device_of_its_own_memory_places_nothing_and_says_so),
         cmocka_unit_test(a_failure_around_the_cpus_turn_loses_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,7 +81,7 @@ run train $double out="$dir/none"
 code_is 1; says stderr "uses float64, which Apple GPUs do not have"; says stderr "fallback=cpu"
 # shellcheck disable=SC2086
 run train $double fallback=cpu out="$dir/fallback"
-code_is 0; says stderr "of which the CPU runs"; says stderr "found   operations run on the CPU instead of the GPU"
+code_is 0; says stderr "of which on the CPU "; says stderr "found   operations run on the CPU instead of the GPU"
 run diagnose "$dir/fallback" --json
 code_is 0; says stdout '"rule":"falls_back"'
 # shellcheck disable=SC2086
@@ -92,21 +92,44 @@ ok "a run that falls back to the CPU, as it was allowed to, is told so; without 
 
 # shellcheck disable=SC2086
 run train demo $tiny max_iters=2 eval_interval=2 device=metal place=optimizer:cpu,gpt.h.0.*:cpu out="$dir/placed"
-code_is 0; says stderr "of which the CPU runs"
+code_is 0; says stderr "of which on the CPU "; says stderr " (place=), on "; says stderr "the GPU waits for them "
+grep -q '"event":"plan".*"fallbacks":\([0-9]*\),.*"placed":\1,"cpu_turns":[1-9]' "$dir/placed/logbook.jsonl" ||
+    fault "the logbook: $(grep '"event":"plan"' "$dir/placed/logbook.jsonl")"
 run diagnose "$dir/placed" --json
 code_is 0; ! grep -q '"rule":"falls_back"' "$dir/stdout" || fault "what was placed on the CPU is told as a fallback"
+# The run goes on, draws and is measured on devices that place nothing.
+run sample "$dir/placed" device=cpu max_new_tokens=3 num_samples=1
+code_is 0
+run eval "$dir/placed" "$dir/text" device=cpu --json
+code_is 0
+run resume "$dir/placed" device=cpu max_iters=3
+code_is 0; says stderr "no launch is moved to the CPU (place=): that is for an Apple GPU alone"
+run resume "$dir/placed" device=metal place=optimizer:cpu max_iters=4
+code_is 0; says stderr " (place=), on "
+run plan demo device=null:metal place=optimizer:cpu show=chips
+code_is 0; says stdout "Not in these times: the 3 launches that the CPU runs"
+run plan demo device=null:metal place=optimizer:cpu
+code_is 0; says stdout " 0 fallbacks,"; says stdout "on the CPU     3 (place=), on "; says stdout "the GPU waits for them 2 times a step"
 # shellcheck disable=SC2086
-run train demo $tiny max_iters=2 device=metal place=gpt.x:cpu out="$dir/nowhere"
-code_is 1; says stderr "no launch of an update has such a scope"
-for place in optimizer optimizer:gpu :cpu ,; do
+run train $double max_iters=2 fallback=cpu place=optimizer:cpu out="$dir/both"
+code_is 0; says stderr " by place=, "; says stderr " by fallback=cpu)"
+run diagnose "$dir/both" --json
+code_is 0; says stdout '"rule":"falls_back"'; says stdout "beside those of place="
+for place in gpt.x:cpu optimizer:cpu,gpt.x:cpu; do
     # shellcheck disable=SC2086
     run train demo $tiny max_iters=2 device=metal place=$place out="$dir/nowhere"
-    code_is 1; says stderr "it is GLOB:cpu"
+    code_is 1; says stderr 'no launch of an update has the scope "gpt.x"'; one_line stderr
 done
 # shellcheck disable=SC2086
-run train demo $tiny max_iters=2 device=cpu place=optimizer:cpu out="$dir/nowhere"
-code_is 1; says stderr "from an Apple GPU alone"
-ok "place=SCOPE:cpu moves launches to the CPU, in the bill and without a diagnosis; what it cannot mean is a sentence"
+run train $double fallback=cpu place=gpt.x:cpu out="$dir/nowhere"
+code_is 1; says stderr 'no launch of an update has the scope "gpt.x"'
+for place in optimizer optimizer:gpu :cpu , "a
+b"; do
+    # shellcheck disable=SC2086
+    run train demo $tiny max_iters=2 device=metal place="$place" out="$dir/nowhere"
+    code_is 1; says stderr "it is GLOB:cpu"; one_line stderr
+done
+ok "place=SCOPE:cpu moves launches to the CPU, priced, logged and without a diagnosis; the run goes on elsewhere; what it cannot mean is a sentence"
 
 # shellcheck disable=SC2086
 "$program" train demo $tiny max_iters=100000 eval_interval=100000 out="$dir/term" >"$dir/stdout" 2>"$dir/stderr" </dev/null &

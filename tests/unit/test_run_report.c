@@ -162,7 +162,7 @@ static void texts_of_strangers_are_escaped(void **state)
     assert_non_null(strstr(page.data, "unproven"));
     assert_non_null(strstr(page.data, "Comparison"));
     assert_non_null(strstr(page.data, "<h3>Roofline</h3>"));
-    assert_null(strstr(page.data, "Memory, in the second tenth")); /* of three lines */
+    assert_null(strstr(page.data, "In the second tenth")); /* of three lines */
     assert_non_null(strstr(page.data, "<figure class=\"sweep\"><svg"));
     assert_non_null(strstr(page.data, ">units a second</text>"));
     assert_non_null(strstr(page.data, "&#60;i&#62;gemm"));
