@@ -483,6 +483,75 @@ static void column_loop(const an_loop_kernel *p, int phase, an_text *out)
     an_text_puts(out, "        }\n");
 }
 
+/* The columns [0, full) of a row, a multiple of 32, each added to its lane. */
+static void lanes_of_row(const an_loop_kernel *p, int phase, int64_t full, an_text *out)
+{
+    an_text_printf(
+        out,
+        "        for (int64_t c0 = 0; c0 < %lld; c0 += 32) {\n            AN_EACH for (int l = 0; l < 32; l++) {\n"
+        "                const int64_t c = c0 + l;\n",
+        (long long)full);
+    column_body(p, phase, "                ", true, false, NULL, out);
+    an_text_puts(out, "            }\n        }\n");
+}
+
+enum { GUARDS = 8 };
+
+/* The guards of `p` without the bounds that ascend or descend along the columns of this phase, in `open`; those bounds as one condition in
+ * `test`. False: there are none, or more guards than GUARDS. */
+static bool open_guards(const an_loop_kernel *p, int phase, an_guard open[GUARDS], an_text *test)
+{
+    if (p->n_guards == 0 || p->n_guards > GUARDS) return false;
+    memcpy(open, p->guard, sizeof *open * (size_t)p->n_guards);
+    bool used[GUARDS] = {false}, any = false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        const bool guarded = in->kind == AN_INS_LOAD || in->kind == AN_INS_TEST;
+        if (guarded && in->phase == phase && in->scope == AN_SCOPE_COL && in->guard >= 0) used[in->guard] = true;
+    }
+    for (int g = 0; g < p->n_guards; g++)
+        for (int i = 0; used[g] && i < p->guard[g].n; i++) {
+            const an_bound *b = &p->guard[g].bound[i];
+            int64_t stride;
+            if (!an_ix_uses(&p->ix, b->e, AN_VAR_COL) || !an_ix_stride(&p->ix, b->e, AN_VAR_COL, &stride)) continue;
+            an_text_puts(test, any ? " & (" : "(");
+            an_ix_text(&p->ix, b->e, vars, test);
+            an_text_printf(test, " >= %lld & ", (long long)b->lo);
+            an_ix_text(&p->ix, b->e, vars, test);
+            an_text_printf(test, " < %lld)", (long long)b->hi);
+            open[g].bound[i].lo = INT64_MIN;
+            open[g].bound[i].hi = INT64_MAX;
+            any = true;
+        }
+    return any;
+}
+
+/* The same. A load under a guard that changes from column to column is a load under a mask, or none of a vector: where the first and the
+ * last column of the row are inside, and so all, the loop goes without. */
+static void guarded_lanes_of_row(const an_loop_kernel *p, int phase, int64_t full, an_text *out)
+{
+    an_guard open[GUARDS];
+    an_text test = {0};
+    const bool some = open_guards(p, phase, open, &test);
+    out->failed |= test.failed;
+    if (!some || out->failed) {
+        an_text_free(&test);
+        lanes_of_row(p, phase, full, out);
+        return;
+    }
+    an_loop_kernel bare = *p;
+    bare.guard = open;
+    an_text_printf(
+        out,
+        "        int inside%d = 1;\n        for (int64_t c = 0; c < %lld; c += %lld) inside%d &= %s;\n        if "
+        "(inside%d)\n",
+        phase, (long long)full, (long long)full - 1, phase, test.data, phase);
+    an_text_free(&test);
+    lanes_of_row(&bare, phase, full, out);
+    an_text_puts(out, "        else\n");
+    lanes_of_row(p, phase, full, out);
+}
+
 /* A phase of a row: values of the row, the loop over columns in one of three forms, the results of its reductions.
  *
  *     sums, maxima      columns in blocks of 32, one a lane: lane l sums columns l, l + 32, ...; then the lanes are folded
@@ -507,14 +576,7 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
     }
     long long cols = (long long)p->cols, full = cols / 32 * 32;
     if (tree && !best) {
-        if (full) {
-            an_text_printf(out,
-                           "        for (int64_t c0 = 0; c0 < %lld; c0 += 32) {\n            AN_EACH for (int l = 0; l "
-                           "< 32; l++) {\n                const int64_t c = c0 + l;\n",
-                           full);
-            column_body(p, phase, "                ", true, false, NULL, out);
-            an_text_puts(out, "            }\n        }\n");
-        }
+        if (full) guarded_lanes_of_row(p, phase, full, out);
         if (cols % 32) {
             an_text_printf(out, "        for (int l = 0; l < %lld; l++) {\n            const int64_t c = %lld + l;\n",
                            cols % 32, full);

@@ -48,11 +48,29 @@ static void what_a_dialect_cannot_express_is_named(void **state)
     plan_close(&p);
 }
 
+/* A total of 10,000 elements goes through rows of 4,096, the last of which is not full. */
+static void rows_inside_their_guard_are_summed_without_it(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    plan_root(&p, SUM(plan_param(&p, 1, 10000), AN_AXIS(1)));
+    plan_run(&p, "render");
+    const char *text = p.plan.kernel[p.plan.step[0].kernel].text, *inside = strstr(text, "if (inside0)");
+    assert_non_null(inside);
+    const char *other = strstr(inside, "else"), *load = strstr(inside, "(1) ? ");
+    assert_non_null(load);
+    assert_true(load < other);
+    assert_non_null(strstr(other, "< 10000)) ? "));
+    plan_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_of_equal_shape_share_a_kernel),
         cmocka_unit_test(kernels_that_differ_in_extents_share_their_text),
+        cmocka_unit_test(rows_inside_their_guard_are_summed_without_it),
         cmocka_unit_test(what_a_dialect_cannot_express_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
