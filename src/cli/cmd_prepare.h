@@ -3,6 +3,7 @@
 #define AN_CLI_CMD_PREPARE_H
 
 #include "cli/cli.h"
+#include "platform/scratch.h"
 
 extern const an_command an_prepare_commands[];
 extern const size_t an_n_prepare_commands;
@@ -12,6 +13,17 @@ void an_prepare_put_sets(an_text *out); /* a line a row, for help */
 
 /* Both settings name the folder, out= here and --output-dir elsewhere; `initial` where neither does. */
 const char *an_prepare_out(const char *out, const char *output_dir, const char *initial);
+
+/* A data set of several files that belong together is made in a scratch folder within `out`, which is made where it is missing, and
+ * moved to its place when all of it is written: a disk that is full leaves the set that was there, never parts of two. */
+typedef struct an_prepare_folder {
+    const char *out;
+    bool fresh; /* it was not there */
+    an_scratch scratch;
+} an_prepare_folder;
+an_status an_prepare_begin(an_err *err, const char *out, an_prepare_folder *made);
+/* Takes what came of it. In a sentence the scratch folder is called `out`. */
+an_status an_prepare_end(an_err *err, an_prepare_folder *made, an_status status);
 
 /* GPT-2's tokenizer of a folder, into which its two files are downloaded unless they are there. */
 an_status an_prepare_gpt2(an_err *err, const char *folder, const char *mirror, bool quiet, an_tokenizer **out);

@@ -73,6 +73,7 @@ an_status an_cmd_prepare_arc(an_err *err, const an_args *args, int *exit_code)
     (void)exit_code;
     values v;
     an_arc_result result;
+    an_prepare_folder made;
     char folder[96], tests[2 * AN_CONFIG_TEXT_BYTES + 2];
     AN_TRY(an_config_defaults(err, &an_prepare_arc_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_prepare_arc_keys, &v}, 1));
@@ -83,11 +84,13 @@ an_status an_cmd_prepare_arc(an_err *err, const an_args *args, int *exit_code)
                        "(TinyRecursiveModels has them in kaggle/combined, PREFIX being kaggle/combined/arc-agi)");
     signal(SIGXFSZ, SIG_IGN);
     snprintf(tests, sizeof tests, "%s%s%s", v.test, *v.test2 ? "," : "", v.test2);
+    const char *out = an_prepare_out(v.out, v.output_dir, folder);
+    AN_TRY(an_prepare_begin(err, out, &made));
     an_bar *bar = an_bar_open(args, "prepare", "puzzles", NULL, NULL);
     const an_arc_options o = {.prefix = v.from,
                               .subsets = v.subsets,
                               .test_subsets = tests,
-                              .out = an_prepare_out(v.out, v.output_dir, folder),
+                              .out = made.scratch.path,
                               .num_aug = v.num_aug,
                               .identifiers_start = v.identifiers_start,
                               .seed = (uint64_t)v.seed,
@@ -95,6 +98,6 @@ an_status an_cmd_prepare_arc(an_err *err, const an_args *args, int *exit_code)
                               .tell_arg = bar};
     an_status status = an_arc_build(err, &o, &result);
     an_bar_close(bar);
-    AN_TRY(status);
-    return print_result(err, o.out, &result, args->json);
+    AN_TRY(an_prepare_end(err, &made, status));
+    return print_result(err, out, &result, args->json);
 }

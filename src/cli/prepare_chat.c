@@ -108,11 +108,13 @@ static an_status build(an_err *err, values *v, const an_args *args, an_conversat
     an_tokenizer *t = NULL;
     an_chat_tokens c;
     an_chat_result result;
+    an_prepare_folder made = {.out = out};
     int32_t vocab = 0;
     an_status status = find_tokenizer(err, v, args->quiet, instead, &t);
     if (status == AN_OK) status = an_chat_tokens_add(err, &t, &c);
+    if (status == AN_OK) status = an_prepare_begin(err, out, &made);
     an_bar *bar = an_bar_open(args, "prepare", "conversations", NULL, NULL);
-    const an_chat_options o = {.out = out,
+    const an_chat_options o = {.out = made.scratch.path,
                                .source = source,
                                .format = v->format,
                                .tokenizer_name = v->tokenizer,
@@ -126,6 +128,7 @@ static an_status build(an_err *err, values *v, const an_args *args, an_conversat
                                .tell_arg = bar};
     if (status == AN_OK) status = an_chat_build(err, &o, list, t, &c, &result);
     an_bar_close(bar);
+    status = an_prepare_end(err, &made, status);
     if (status == AN_OK) vocab = an_tokenizer_vocab(t);
     an_tokenizer_free(t);
     an_conversations_free(list);

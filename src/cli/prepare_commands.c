@@ -1,6 +1,9 @@
-/* prepare_commands.c: the table of the data sets that `anneal prepare` makes. See cmd_prepare.h. */
+/* prepare_commands.c: the table of the data sets that `anneal prepare` makes. Also where they are made. See cmd_prepare.h. */
+#define _DEFAULT_SOURCE
 #include "cli/cmd_prepare.h"
+#include "platform/platform.h"
 #include <string.h>
+#include <unistd.h>
 
 /* clang-format off */
 const an_command an_prepare_commands[] = {
@@ -43,4 +46,25 @@ const an_command *an_prepare_find(const char *word)
     for (size_t i = 0; i < an_n_prepare_commands; i++)
         if (strcmp(an_prepare_commands[i].name, word) == 0) return &an_prepare_commands[i];
     return NULL;
+}
+
+an_status an_prepare_begin(an_err *err, const char *out, an_prepare_folder *made)
+{
+    *made = (an_prepare_folder){.out = out, .fresh = access(out, F_OK) != 0};
+    AN_TRY(an_make_dirs(err, out, 0777));
+    return an_scratch_open(err, out, &made->scratch);
+}
+
+an_status an_prepare_end(an_err *err, an_prepare_folder *made, an_status status)
+{
+    if (status == AN_OK) status = an_scratch_deliver(err, &made->scratch, "dataset.json");
+    if (status != AN_OK && err && made->scratch.name[0]) { /* "OUT/.anneal-scratch-...": the folder's name is cut out */
+        char within[sizeof made->scratch.name + 1];
+        snprintf(within, sizeof within, "/%s", made->scratch.name);
+        for (char *at; (at = strstr(err->text, within));)
+            memmove(at, at + strlen(within), strlen(at + strlen(within)) + 1);
+    }
+    an_scratch_close(&made->scratch);
+    if (status != AN_OK && made->fresh) (void)rmdir(made->out); /* empty, unless someone else put something there */
+    return status;
 }

@@ -102,16 +102,19 @@ an_status an_cmd_prepare_sudoku(an_err *err, const an_args *args, int *exit_code
     (void)exit_code;
     values v;
     an_sudoku_result result;
+    an_prepare_folder made;
     char more[160] = "";
     AN_TRY(an_config_defaults(err, &an_prepare_sudoku_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_prepare_sudoku_keys, &v}, 1));
     if (v.from[0] && v.generate > 0)
         return an_fail(err, AN_E_USAGE, "prepare sudoku: puzzles are of files (from) or made (generate), not both");
     signal(SIGXFSZ, SIG_IGN);
+    const char *out = an_prepare_out(v.out, v.output_dir, "data/sudoku");
+    AN_TRY(an_prepare_begin(err, out, &made));
     an_bar *bar = an_bar_open(args, "prepare", "puzzles", NULL, NULL);
     const an_sudoku_options o = {.from = or_null(v.from),
                                  .test = or_null(v.test),
-                                 .out = an_prepare_out(v.out, v.output_dir, "data/sudoku"),
+                                 .out = made.scratch.path,
                                  .side = v.size[0] - '0',
                                  .generate = v.generate,
                                  .givens = v.givens,
@@ -124,12 +127,12 @@ an_status an_cmd_prepare_sudoku(an_err *err, const an_args *args, int *exit_code
                                  .tell_arg = bar};
     an_status status = an_sudoku_build(err, &o, &result);
     an_bar_close(bar);
-    AN_TRY(status);
+    AN_TRY(an_prepare_end(err, &made, status));
     if (result.images > 0)
         snprintf(more, sizeof more, "; %lld were left out, being images of training puzzles", (long long)result.images);
     if (result.not_compared)
         snprintf(more, sizeof more, "; these are too many to tell whether test puzzles are images of training puzzles");
-    return print_counts(err, o.out, "puzzles", result.train, result.examples, result.test, args->json, more);
+    return print_counts(err, out, "puzzles", result.train, result.examples, result.test, args->json, more);
 }
 
 an_status an_cmd_prepare_maze(an_err *err, const an_args *args, int *exit_code)
@@ -137,14 +140,17 @@ an_status an_cmd_prepare_maze(an_err *err, const an_args *args, int *exit_code)
     (void)exit_code;
     values v;
     an_maze_result result;
+    an_prepare_folder made;
     char more[96];
     AN_TRY(an_config_defaults(err, &an_prepare_maze_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_prepare_maze_keys, &v}, 1));
     signal(SIGXFSZ, SIG_IGN);
+    const char *out = an_prepare_out(v.out, v.output_dir, "data/maze");
+    AN_TRY(an_prepare_begin(err, out, &made));
     an_bar *bar = an_bar_open(args, "prepare", "mazes", NULL, NULL);
     const an_maze_options o = {.from = or_null(v.from),
                                .test = or_null(v.test),
-                               .out = an_prepare_out(v.out, v.output_dir, "data/maze"),
+                               .out = made.scratch.path,
                                .side = (int)v.side,
                                .generate = v.generate,
                                .min_path = v.min_path,
@@ -156,7 +162,7 @@ an_status an_cmd_prepare_maze(an_err *err, const an_args *args, int *exit_code)
                                .tell_arg = bar};
     an_status status = an_maze_build(err, &o, &result);
     an_bar_close(bar);
-    AN_TRY(status);
+    AN_TRY(an_prepare_end(err, &made, status));
     snprintf(more, sizeof more, "; paths of %lld to %lld steps", (long long)result.shortest, (long long)result.longest);
-    return print_counts(err, o.out, "mazes", result.train, result.examples, result.test, args->json, more);
+    return print_counts(err, out, "mazes", result.train, result.examples, result.test, args->json, more);
 }

@@ -1,7 +1,8 @@
 /* scratch.c: see scratch.h.
  *
  * Invariant: `base` may be a folder that others fill (/tmp, a received run): a folder is swept only when it is this
- *            user's, is no link, and no process holds its lock; what is removed lies directly in it. */
+ *            user's, is no link, and no process holds its lock; no link in it is followed, and no folder of another user
+ *            entered. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -30,21 +31,47 @@ static bool is_scratch(const char *name)
            strspn(random, "0123456789abcdef") == AN_RANDOM_NAME_BYTES - 1;
 }
 
-/* Removes the folder that `fd` is open on; closes it. */
-static void remove_folder(int base, const char *name, int fd)
+static int open_inside(int dir, const char *name)
+{
+    return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static bool is_inside(const char *name)
+{
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+/* Removes what is in the folder that `fd` is open on; closes it. */
+static void remove_inside(int fd, int depth)
 {
     DIR *d = fdopendir(fd);
     if (!d) close(fd);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) (void)unlinkat(dirfd(d), e->d_name, 0);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        if (!is_inside(e->d_name) || unlinkat(dirfd(d), e->d_name, 0) == 0 || depth == 0) continue;
+        struct stat st;
+        const int inner = open_inside(dirfd(d), e->d_name);
+        if (inner >= 0 && fstat(inner, &st) == 0 && st.st_uid == geteuid())
+            remove_inside(inner, depth - 1);
+        else if (inner >= 0)
+            close(inner);
+        (void)unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
+    }
+    if (d) closedir(d); /* a lock on it is held until here */
+}
+
+/* Removes the folder that `fd` is open on; closes it. */
+static void remove_folder(int base, const char *name, int fd)
+{
+    const int held = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the lock, until the folder is gone */
+    remove_inside(fd, AN_SCRATCH_DEPTH);
     (void)unlinkat(base, name, AT_REMOVEDIR);
-    if (d) closedir(d); /* the lock is held until here */
+    if (held >= 0) close(held);
 }
 
 static void sweep_one(int base, const char *name)
 {
     struct stat st;
-    const int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd = open_inside(base, name);
     if (fd < 0) return;
     if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && difftime(time(NULL), st.st_mtime) >= GRACE_S &&
         flock(fd, LOCK_EX | LOCK_NB) == 0)
@@ -90,8 +117,7 @@ an_status an_scratch_open(an_err *err, const char *base, an_scratch *out)
     if (fd < 0) return an_fail_io(err, base, "make a folder in it", errno);
     sweep(fd);
     int made = -1;
-    if (mkdirat(fd, out->name, 0700) == 0)
-        made = openat(fd, out->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (mkdirat(fd, out->name, 0700) == 0) made = open_inside(fd, out->name);
     if (made < 0) {
         const int why = errno;
         (void)unlinkat(fd, out->name, AT_REMOVEDIR);
@@ -120,6 +146,63 @@ bool an_scratch_keep(an_scratch *s, const char *name)
     close(s->base);
     *s = (an_scratch){.base = 0};
     return true;
+}
+
+/* ---- moving what is there to the base */
+
+typedef enum step { CHECK, REMOVE_LAST, MOVE, MOVE_LAST } step;
+
+/* One file; 0, or -1 and errno. A file takes the place of a file, not of a folder or device. */
+static int take_file(int from, int to, const char *name, step what, bool is_last)
+{
+    struct stat there;
+    const bool taken = fstatat(to, name, &there, AT_SYMLINK_NOFOLLOW) == 0;
+    if (what == CHECK && taken && !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode)) return errno = EEXIST, -1;
+    if (what == REMOVE_LAST && is_last && taken) return unlinkat(to, name, 0);
+    if (what == (is_last ? MOVE_LAST : MOVE)) return renameat(from, name, to, name);
+    return 0;
+}
+
+/* Each file of the folder `from`, which it closes. */
+static int take_folder(int from, int to, const char *last, step what, int depth)
+{
+    DIR *d = fdopendir(from);
+    if (!d) return close(from), -1;
+    int status = 0;
+    for (struct dirent *e; status == 0 && (e = readdir(d)) != NULL;) {
+        struct stat st;
+        if (!is_inside(e->d_name)) continue;
+        if (fstatat(from, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || (S_ISDIR(st.st_mode) && depth == 0)) {
+            status = -1;
+        } else if (!S_ISDIR(st.st_mode)) {
+            status = take_file(from, to, e->d_name, what, strcmp(e->d_name, last) == 0);
+        } else {
+            if (what == CHECK && mkdirat(to, e->d_name, 0777) != 0 && errno != EEXIST) status = -1;
+            const int inner = status == 0 ? open_inside(from, e->d_name) : -1;
+            const int place = inner < 0 ? -1 : openat(to, e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            if (place >= 0)
+                status = take_folder(inner, place, last, what, depth - 1);
+            else
+                status = -1, inner >= 0 ? close(inner) : 0;
+            if (place >= 0 && what == MOVE_LAST) (void)fsync(place);
+            if (place >= 0) close(place);
+        }
+    }
+    const int error = errno;
+    closedir(d);
+    errno = error;
+    return status;
+}
+
+an_status an_scratch_deliver(an_err *err, an_scratch *s, const char *last)
+{
+    for (step what = CHECK; what <= MOVE_LAST; what++) {
+        const int from = openat(s->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (from < 0 || take_folder(from, s->base, last, what, AN_SCRATCH_DEPTH) != 0)
+            return an_fail_io(err, s->path, "move its files to their place", errno);
+    }
+    (void)fsync(s->base);
+    return AN_OK;
 }
 
 void an_scratch_close(an_scratch *s)
