@@ -207,6 +207,33 @@ static void a_folder_has_train_and_val(void **state)
     an_data_close(d);
 }
 
+static void a_file_that_was_cut_between_two_tokens_is_refused_by_its_count(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_data *d;
+    static const char meta[] =
+        "{\"tokenizer\":{\"type\":\"char\",\"code_points\":[97,98]},\"train_tokens\":300,\"val_tokens\":40}",
+                      older[] = "{\"tokenizer\":{\"type\":\"char\",\"code_points\":[97,98]}}";
+    assert_int_equal(mkdir(test_path("counted"), 0777), 0);
+    for (int cut = 0; cut < 3; cut++) {
+        counting_bin("counted/train.bin", cut == 1 ? 299 : 300);
+        counting_bin("counted/val.bin", cut == 2 ? 39 : 40);
+        test_write_file(test_path("counted/meta.json"), meta, sizeof meta - 1);
+        err = (an_err){0};
+        const an_data_options o = {.source = test_path("counted"), .vocab_size = 300, .tokenizer = NULL};
+        const an_status status = an_data_open(&err, &o, &d);
+        assert_int_equal(status, cut == 0 ? AN_OK : AN_E_DATA);
+        if (cut == 1)
+            assert_contains(err.text, "train.bin: 299 tokens, where the train_tokens of meta.json beside it are 300");
+        if (cut == 2) assert_contains(err.text, "val.bin: 39 tokens");
+        an_data_close(d);
+    }
+    test_write_file(test_path("counted/meta.json"), older,
+                    sizeof older - 1); /* not of anneal prepare: nothing to compare */
+    an_data_close(open_data(test_path("counted"), 300));
+}
+
 static void tokens_of_another_vocabulary_are_refused_by_name(void **state)
 {
     (void)state;
@@ -416,6 +443,7 @@ int main(void)
         cmocka_unit_test(windows_cover_a_split_once),
         cmocka_unit_test(an_id_outside_of_the_vocabulary_is_named_with_its_byte),
         cmocka_unit_test(a_folder_has_train_and_val),
+        cmocka_unit_test(a_file_that_was_cut_between_two_tokens_is_refused_by_its_count),
         cmocka_unit_test(tokens_of_another_vocabulary_are_refused_by_name),
         cmocka_unit_test(files_that_cannot_be_data_are_refused),
         cmocka_unit_test(a_text_that_is_too_short_for_a_sample_is_refused),

@@ -1,16 +1,19 @@
 /* token_data.c: see token_data.h. A batch is computed, not drawn from a stream: sample s of a step is a function of the
  * seed, the step and s alone, so threads and resumed runs agree. Epochs are a keyed permutation of the windows (a
  * Feistel network), which needs no memory. */
+#define _DEFAULT_SOURCE
 #include "io/data/token_data.h"
 #include "base/map.h"
 #include "platform/platform.h"
 #include "base/rng.h"
 #include "io/data/corpus.h"
 #include "io/data/order.h"
+#include "io/formats/json.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "a .bin file is little-endian and is used in place: a big-endian machine needs a conversion here"
@@ -33,7 +36,7 @@ struct an_data {
     an_tokenizer *own_tokenizer;
 };
 
-enum { MAX_VOCAB = 65536 };
+enum { MAX_VOCAB = 65536, META_BYTES = 64 << 20 };
 
 /* ---- opening */
 
@@ -84,6 +87,29 @@ static an_status find_tokenizer(an_err *err, const an_data_options *o, bool fold
                    (int)an_tokenizer_vocab(d->tokenizer), (long long)o->vocab_size);
 }
 
+/* The meta.json of anneal prepare says how many tokens each file has: one that was cut in a copy, or is of another set, is noticed. */
+static an_status check_counts(an_err *err, const char *folder, const an_data *d)
+{
+    static const char *const keys[AN_N_SPLITS] = {"train_tokens", "val_tokens"};
+    char path[1024];
+    json_t *meta = NULL;
+    if (snprintf(path, sizeof path, "%s/meta.json", folder) >= (int)sizeof path || access(path, F_OK) != 0)
+        return AN_OK;
+    an_status status = an_json_read(err, path, META_BYTES, &meta);
+    for (int split = 0; status == AN_OK && split < AN_N_SPLITS; split++) {
+        const json_t *count = json_object_get(meta, keys[split]);
+        const part *p = &d->parts[split];
+        if (json_is_integer(count) && json_integer_value(count) != p->n)
+            status = an_fail(
+                err, AN_E_DATA,
+                "%s: %lld tokens, where the %s of meta.json beside it are %lld: the file was cut short or is of "
+                "another data set; copy the folder again, or run anneal prepare again",
+                p->path, (long long)p->n, keys[split], (long long)json_integer_value(count));
+    }
+    json_decref(meta);
+    return status;
+}
+
 static an_status open_bin(an_err *err, const an_data_options *o, bool folder, an_data *d)
 {
     AN_TRY(find_tokenizer(err, o, folder, d));
@@ -97,7 +123,8 @@ static an_status open_bin(an_err *err, const an_data_options *o, bool folder, an
         AN_TRY(keep_path(err, d, AN_TRAIN, o->source, "train.bin"));
         AN_TRY(keep_path(err, d, AN_VAL, o->source, "val.bin"));
         AN_TRY(map_bin(err, d, AN_TRAIN));
-        return map_bin(err, d, AN_VAL);
+        AN_TRY(map_bin(err, d, AN_VAL));
+        return check_counts(err, o->source, d);
     }
     AN_TRY(keep_path(err, d, AN_TRAIN, o->source, ""));
     AN_TRY(map_bin(err, d, AN_TRAIN));
