@@ -311,6 +311,43 @@ static an_status write_units(an_err *err, const char *dir, const char *program, 
     return save_text(err, dir, "anneal.plist", &plist);
 }
 
+/* What was written into a folder that take() has made. */
+static void remove_taken(const an_pack *t, const char *dir)
+{
+    static const char *const made[] = {"anneal.service", "anneal.plist", "data", ""};
+    char path[AN_CKPT_PATH_BYTES];
+    for (size_t i = 0; i < t->zip.n + AN_COUNT(made); i++) {
+        snprintf(path, sizeof path, "%.800s/%.140s", dir, i < t->zip.n ? t->zip.members[i].name : made[i - t->zip.n]);
+        (void)remove(path);
+    }
+}
+
+/* The command that goes on with the run, for a shell. */
+static void put_command(const an_pack *t, const char *dir, const char *program, an_handoff *h)
+{
+    put_environment(h, "", "=", " ", &h->command);
+    put_quoted(&h->command, program);
+    an_text_puts(&h->command, t->settings_only ? " train " : " resume ");
+    put_quoted(&h->command, dir);
+    if (t->settings_only) {
+        an_text_puts(&h->command, "/config.yaml out=");
+        put_quoted(&h->command, dir);
+        an_text_puts(&h->command, "/run");
+    }
+    if (*h->data) an_text_puts(&h->command, " data="), put_quoted(&h->command, h->data);
+    if (h->needs_data) an_text_puts(&h->command, " data=DATA");
+}
+
+static an_status take_into(an_err *err, const an_pack *t, const char *dir, const char *program, an_handoff *h)
+{
+    AN_TRY(place_data(err, t, dir, h));
+    AN_TRY(write_files(err, t, dir));
+    AN_TRY(t->settings_only ? check_settings(err, dir) : an_pack_check_checkpoint(err, dir, &h->step));
+    put_command(t, dir, program, h);
+    if (!h->needs_data && is_safe_path(dir) && is_safe_path(program)) AN_TRY(write_units(err, dir, program, h));
+    return h->command.failed || h->environment.failed ? an_fail_nomem(err, "a command", 0) : AN_OK;
+}
+
 static an_status take(an_err *err, const an_pack *t, const char *dir, const char *program, an_handoff *h)
 {
     if (mkdir(dir, 0700) != 0)
@@ -320,29 +357,13 @@ static an_status take(an_err *err, const an_pack *t, const char *dir, const char
             "into this one was interrupted, remove it and call handoff again",
             dir, strerror(errno));
     char *absolute = realpath(dir, NULL);
+    const bool fits = absolute && strlen(absolute) < 700;
     an_status status =
-        absolute && strlen(absolute) < 700 ? AN_OK : an_fail(err, AN_E_IO, "%s: the path is too long", dir);
-    if (status == AN_OK) status = place_data(err, t, absolute, h);
-    if (status != AN_OK) rmdir(dir);
-    if (status == AN_OK) status = write_files(err, t, absolute);
-    if (status == AN_OK)
-        status = t->settings_only ? check_settings(err, absolute) : an_pack_check_checkpoint(err, absolute, &h->step);
-    if (status == AN_OK) {
-        put_environment(h, "", "=", " ", &h->command);
-        put_quoted(&h->command, program);
-        an_text_puts(&h->command, t->settings_only ? " train " : " resume ");
-        put_quoted(&h->command, absolute);
-        if (t->settings_only) {
-            an_text_puts(&h->command, "/config.yaml out=");
-            put_quoted(&h->command, absolute);
-            an_text_puts(&h->command, "/run");
-        }
-        if (*h->data) an_text_puts(&h->command, " data="), put_quoted(&h->command, h->data);
-        if (h->needs_data) an_text_puts(&h->command, " data=DATA");
-        if (!h->needs_data && is_safe_path(absolute) && is_safe_path(program))
-            status = write_units(err, absolute, program, h);
-    }
-    if (status == AN_OK && (h->command.failed || h->environment.failed)) status = an_fail_nomem(err, "a command", 0);
+        fits ? take_into(err, t, absolute, program, h) : an_fail(err, AN_E_IO, "%s: the path is too long", dir);
+    if (status != AN_OK && fits)
+        remove_taken(t, absolute);
+    else if (status != AN_OK)
+        rmdir(dir);
     free(absolute);
     return status;
 }
