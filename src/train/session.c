@@ -174,6 +174,25 @@ static an_status check_loss_scale(an_err *err, const an_st *from, const an_persi
                    an_st_path(from), (unsigned long long)t->at, (double)scale);
 }
 
+/* A NaN stops a run at its next update, with a sentence. An infinite second moment does not: every update of its weight is 0. */
+static an_status check_second_moments(an_err *err, const an_st *from, const an_persist *p, const an_st_tensor *t)
+{
+    if (strncmp(p->name, AN_CKPT_V, strlen(AN_CKPT_V)) != 0) return AN_OK;
+    const bool wide = t->dtype == AN_F32;
+    const size_t n = t->bytes / (wide ? 4 : 2);
+    if (!wide && t->dtype != AN_BF16) return AN_OK;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = 0;
+        memcpy((char *)&bits + (wide ? 0 : 2), (const char *)t->data + i * (wide ? 4 : 2), wide ? 4 : 2);
+        if (bits != 0x7f800000) continue;
+        return an_fail(err, AN_E_DATA,
+                       "%s: element %zu of %s is infinite, so no update would change its weight; begin a new run with "
+                       "init_from=%s",
+                       an_st_path(from), i, p->name, an_st_path(from));
+    }
+    return AN_OK;
+}
+
 /* Reads tensor i of the session from the file's tensor PREFIX NAME. */
 static an_status read_tensor(an_err *err, const an_st *from, const char *prefix, an_session *r, int i,
                              const an_persist *p)
@@ -189,6 +208,7 @@ static an_status read_tensor(an_err *err, const an_st *from, const char *prefix,
     AN_TRY(an_ckpt_expect(err, from, prefix, p->name, p->dtype, p->shape.rank, dim, &t));
     for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
     AN_TRY(check_loss_scale(err, from, p, t));
+    AN_TRY(check_second_moments(err, from, p, t));
     return an_session_result(err, r->cx, an_persist_write(r->cx, i, t->data, bytes));
 }
 
@@ -254,6 +274,25 @@ static bool is_other_head(const an_st *from, const an_session *r, const an_persi
     return !same;
 }
 
+/* Weights and states of the model that the settings in the same file leave no place for: they would be lost at the next save. What is
+ * of the optimizer, and averages, depend on settings that a run may change. */
+static an_status check_all_taken(an_err *err, const an_st *from, an_ctx *cx)
+{
+    char quoted[AN_QUOTED_BYTES];
+    for (size_t i = 0; i < an_st_count(from); i++) {
+        const an_st_tensor *t = an_st_tensor_at(from, i);
+        if (strncmp(t->name, "optimizer.", 10) == 0 || strncmp(t->name, AN_CKPT_EMA, strlen(AN_CKPT_EMA)) == 0 ||
+            an_step_is_transient(t->name) || an_step_is_progress(t->name) || an_persist_find(cx, t->name) >= 0)
+            continue;
+        return an_fail(
+            err, AN_E_IO,
+            "%s: the tensor %s is none of the model that the settings in it describe; they were changed, or it is "
+            "of another version of anneal",
+            an_st_path(from), an_quoted(t->name, quoted));
+    }
+    return AN_OK;
+}
+
 /* Loads parameters and the model's states (running statistics), and with `moments` the optimizer's. The checkpoint may
  * lack the states of loss scaling, and averages. Without `moments` each parameter is set to its average where the file
  * has one, because such a session evaluates, predicts, or begins a new run. `initial`: the weights of init_from=, whose
@@ -279,7 +318,7 @@ static an_status read_tensors(an_err *err, const an_st *from, an_session *r, boo
         if (is_of_optimizer(&p) && (!moments || (p.kind == 2 && !an_st_find(from, p.name)))) continue;
         AN_TRY(read_tensor(err, from, averaged ? AN_CKPT_EMA : "", r, i, &p));
     }
-    return AN_OK;
+    return initial ? AN_OK : check_all_taken(err, from, r->cx);
 }
 
 /* AN_E_DATA unless the data that were opened are those that the run was started with, by count and hash. */

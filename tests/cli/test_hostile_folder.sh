@@ -99,6 +99,11 @@ code_is 0
 for scale in '\x80\xbf' '\x80\x7f' '\xc0\x7f'; do # -1, inf, NaN in the place of 65536
     hostile 2 "the loss scale is" "cp $dir/half/last.safetensors c; LC_ALL=C sed 's/\x00\x00\x80\x47/\x00\x00$scale/' c >d; rm $first; mv d $first"
 done
+# An infinite second moment: no update would change its weight. A layer that the settings leave no place for: it would be lost.
+hostile 2 "is infinite, so no update would change its weight" "head -c \$((\$(wc -c <$first) - 4)) $first >c; printf '\\000\\000\\200\\177' >>c; rm $first; mv c $first"
+fewer=$(change 'n_layer\\":2' 'n_layer\\":1')
+hostile 2 "is none of the model that the settings in it describe" "$fewer"
+hostile 2 "is none of the model that the settings in it describe" "$fewer" sample "$dir/r" tokens=2
 ok "checkpoints that are cut, random or changed, and names that mean to mislead"
 
 # ---- one damaged line loses nothing
