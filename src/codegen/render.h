@@ -1,4 +1,4 @@
-/* render.h: loop kernels (ir/loop_kernel.h) as source text: render_c.c for the CPU, render_gpu*.c for CUDA and MSL.
+/* render.h: loop kernels (ir/loop_kernel.h) as source text: render_c.c and render_c_columns.c for the CPU, render_gpu*.c for CUDA and MSL.
  *
  * Owns:      the text of one kernel, and how it is launched on a GPU.
  * Does not:  compile; render library kernels such as GEMM and attention (gpu_module.h).

@@ -13,8 +13,7 @@
  *
  * Inner loops have no branches, so that gcc and clang vectorise them.
  * Invariant: the bits of the interpreter and of the GPU's exact loops. */
-#include "codegen/render.h"
-#include "codegen/transposed.h"
+#include "codegen/render_c.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -33,8 +32,8 @@ const char *an_render_c_prelude(int part)
  * instruction; bool and u8 are computed as int. */
 static const char *const storage[AN_N_DTYPES] = {"float",   "uint16_t", "uint16_t", "double",
                                                  "int32_t", "int64_t",  "uint8_t",  "uint8_t"};
-static const char *const computed[AN_N_DTYPES] = {"float",   "float",   "float",   "double",
-                                                  "int32_t", "int64_t", "int32_t", "int32_t"};
+const char *const an_c_computed[AN_N_DTYPES] = {"float",   "float",   "float",   "double",
+                                                "int32_t", "int64_t", "int32_t", "int32_t"};
 static const char *const vars[AN_N_VARS] = {"r", "c", "q"};
 
 /* An expression of ops.def, "(a) * AN_SEL(b, c)", with operands in place of the letters a, b and c where these are words of
@@ -61,7 +60,7 @@ void an_render_expression(const char *e, const char *a, const char *b, const cha
 }
 
 /* As many digits as give the same bits again: 9 in float, 17 in double. */
-static void constant(const an_ins *in, an_text *out)
+void an_c_constant(const an_ins *in, an_text *out)
 {
     if (!an_dtype_is_float((an_dtype)in->dtype)) {
         an_text_printf(out, in->imm_i == INT64_MIN ? "INT64_MIN" : "%lld", (long long)in->imm_i);
@@ -85,7 +84,7 @@ static void constant(const an_ins *in, an_text *out)
  *
  *     ((c - 1) >= 0) & ((c - 1) < 64)     c in 0 ... 65
  *     ((c - 1) >= 0)                      c in 0 ... 64 */
-static void guard(const an_loop_kernel *p, int32_t g, an_text *out)
+void an_c_guard(const an_loop_kernel *p, int32_t g, an_text *out)
 {
     for (int i = 0; i < p->guard[g].n; i++) {
         const an_bound *b = &p->guard[g].bound[i];
@@ -106,7 +105,7 @@ static void guard(const an_loop_kernel *p, int32_t g, an_text *out)
 }
 
 /* The text `e`, rounded to `dtype`. */
-static void rounded(int dtype, const char *e, an_text *out)
+void an_c_rounded(int dtype, const char *e, an_text *out)
 {
     if (dtype == AN_BF16)
         an_text_printf(out, "an_to_bf16(%s)", e);
@@ -120,12 +119,17 @@ static void rounded(int dtype, const char *e, an_text *out)
 
 /* (guard) ? an_bf16_to_f32(x0[r * 384 + c]) : 0; of a gather, a row's number is added to the index, clamped so that
  * wrong ids read inside of the array: x0[c + an_clamp(v3, 50304) * 384]. */
-static void load(const an_loop_kernel *p, const an_ins *in, an_text *out)
+void an_c_index(const an_loop_kernel *p, an_ix ix, an_text *out)
+{
+    an_ix_text(&p->ix, ix, vars, out);
+}
+
+void an_c_load(const an_loop_kernel *p, const an_ins *in, an_text *out)
 {
     const an_loop_arg *arg = &p->arg[in->arg];
     if (in->guard >= 0) {
         an_text_puts(out, "(");
-        guard(p, in->guard, out);
+        an_c_guard(p, in->guard, out);
         an_text_puts(out, ") ? ");
     }
     if (arg->dtype == AN_BF16) an_text_puts(out, "an_bf16_to_f32(");
@@ -160,7 +164,7 @@ static void cast(const an_loop_kernel *p, const an_ins *in, an_text *out)
     else {
         char e[32];
         snprintf(e, sizeof e, "(float)%s", v);
-        rounded(to, e, out);
+        an_c_rounded(to, e, out);
     }
 }
 
@@ -192,7 +196,7 @@ static void elementwise(const an_loop_kernel *p, const an_ins *in, an_text *out)
     snprintf(c, sizeof c, operand, in->c);
     an_text e = {0};
     an_render_expression(chooses_for_a_row(p, in) ? "an_pick(a, b, c)" : an_ops[in->op].kernel, a, b, c, &e);
-    rounded(in->dtype, e.data ? e.data : "", out);
+    an_c_rounded(in->dtype, e.data ? e.data : "", out);
     out->failed |= e.failed;
     an_text_free(&e);
     if (wraps(in)) an_text_puts(out, ")");
@@ -214,7 +218,7 @@ static void store(const an_loop_kernel *p, const an_ins *in, an_text *out)
         an_text_printf(out, "(%s)v%d;\n", storage[arg->dtype], in->a);
 }
 
-static void instruction(const an_loop_kernel *p, int i, const char *indent, an_text *out)
+void an_c_instruction(const an_loop_kernel *p, int i, const char *indent, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     an_text_puts(out, indent);
@@ -222,17 +226,17 @@ static void instruction(const an_loop_kernel *p, int i, const char *indent, an_t
         store(p, in, out);
         return;
     }
-    an_text_printf(out, "const %s v%d = ", computed[in->dtype], i);
+    an_text_printf(out, "const %s v%d = ", an_c_computed[in->dtype], i);
     switch (in->kind) {
-    case AN_INS_CONST: constant(in, out); break;
+    case AN_INS_CONST: an_c_constant(in, out); break;
     case AN_INS_INDEX:
         an_text_puts(out, "(int32_t)(");
         an_ix_text(&p->ix, in->ix, vars, out);
         an_text_puts(out, ")");
         break;
-    case AN_INS_TEST: guard(p, in->guard, out); break;
-    case AN_INS_LOAD: load(p, in, out); break;
-    case AN_INS_TILE: rounded(in->dtype, "acc[c - col0]", out); break;
+    case AN_INS_TEST: an_c_guard(p, in->guard, out); break;
+    case AN_INS_LOAD: an_c_load(p, in, out); break;
+    case AN_INS_TILE: an_c_rounded(in->dtype, "acc[c - col0]", out); break;
     case AN_INS_RAND:
         an_text_printf(out, "an_uniform_at(%s, %uu, (uint64_t)(", p->arg[in->arg].name, (unsigned)in->imm_i);
         an_ix_text(&p->ix, in->ix, vars, out);
@@ -259,7 +263,7 @@ static const char *worst(int dtype)
     }
 }
 
-static const char *first_value(const an_ins *in)
+const char *an_c_first_value(const an_ins *in)
 {
     return in->op == AN_OP_MAX ? worst(in->dtype) : "0";
 }
@@ -274,14 +278,14 @@ static void accumulate(const an_loop_kernel *p, int i, const char *lane, an_text
     else if (real)
         an_text_printf(out, "s%d%s += v%d;\n", i, lane, in->a);
     else
-        an_text_printf(out, "s%d%s = (%s)((%s)s%d%s + (%s)v%d);\n", i, lane, computed[in->dtype],
+        an_text_printf(out, "s%d%s = (%s)((%s)s%d%s + (%s)v%d);\n", i, lane, an_c_computed[in->dtype],
                        in->dtype == AN_I64 ? "uint64_t" : "uint32_t", i, lane,
                        in->dtype == AN_I64 ? "uint64_t" : "uint32_t", in->a);
 }
 
 /* b: the best value so far, q: its place, -1 before the first. The first of equal values stays; a NaN is larger than every
  * number, and the first NaN stays. */
-static void argmax_update(const an_loop_kernel *p, int i, const char *place, const char *indent, an_text *out)
+void an_c_argmax_update(const an_loop_kernel *p, int i, const char *place, const char *indent, an_text *out)
 {
     int v = p->ins[i].a;
     bool real = an_dtype_is_float((an_dtype)p->ins[v].dtype);
@@ -293,27 +297,25 @@ static void argmax_update(const an_loop_kernel *p, int i, const char *place, con
 
 /* ---------------------------------------------------------------------------------------------- transposed loads */
 
-/* The blocks b5[neighbours][columns] of all staged loads (codegen/transposed.h): `place` says which element i and l are; `full`: the
- * block is whole, and begins where one of 8 does. */
-static void fill_blocks(const an_loop_kernel *p, const an_stage *s, const char *full, const char *place,
-                        const char *columns_in, int columns, an_text *out)
+void an_c_fill_blocks(const an_loop_kernel *p, const an_stage *s, const char *full, const char *place,
+                      const char *columns_in, int columns, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (!an_is_staged(p, in, s)) continue;
         const int64_t far = an_staged_square(p, in, s);
-        an_text_printf(out, "        %s b%d[%d][%d];\n", computed[in->dtype], i, AN_STAGE_BLOCK, columns);
+        an_text_printf(out, "        %s b%d[%d][%d];\n", an_c_computed[in->dtype], i, AN_STAGE_BLOCK, columns);
         if (far && columns % 8 == 0 && p->arg[in->arg].dtype == AN_F32) {
             an_text_printf(out,
                            "        if (%s) for (int l = 0; l < %d; l += 8) for (int i = 0; i < %d; i += 8) { %s "
                            "an_transpose8(&",
                            full, columns, AN_STAGE_BLOCK, place);
-            load(p, in, out);
+            an_c_load(p, in, out);
             an_text_printf(out, ", %lld, &b%d[i][l], %d); }\n        else\n", (long long)far, i, columns);
         }
         an_text_printf(out, "        for (int l = 0; l < %s; l++) for (int i = 0; i < ni; i++) { %s b%d[i][l] = ",
                        columns_in, place, i);
-        load(p, in, out);
+        an_c_load(p, in, out);
         an_text_puts(out, "; }\n");
     }
 }
@@ -342,15 +344,15 @@ static void column_body(const an_loop_kernel *p, int phase, const char *indent, 
         if (in->kind == AN_INS_COLSUM)
             an_text_printf(out, "%sd%d[r %% %d %% %d][c] += v%d;\n", indent, i, p->run, AN_RUN_LANES, in->a);
         else if (s && an_is_staged(p, in, s))
-            an_text_printf(out, "%sconst %s v%d = b%d[i][l];\n", indent, computed[in->dtype], i, i);
+            an_text_printf(out, "%sconst %s v%d = b%d[i][l];\n", indent, an_c_computed[in->dtype], i, i);
         else
-            instruction(p, i, indent, out);
+            an_c_instruction(p, i, indent, out);
     }
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase || in->kind != AN_INS_REDUCE) continue;
         if (in->op == AN_OP_ARGMAX) {
-            if (argmax) argmax_update(p, i, "c", indent, out);
+            if (argmax) an_c_argmax_update(p, i, "c", indent, out);
         } else if (lanes) {
             an_text_puts(out, indent);
             accumulate(p, i, "[l]", out);
@@ -429,11 +431,11 @@ static void staged_rows(const an_loop_kernel *p, const an_stage *s, int64_t peri
         snprintf(place, sizeof place, "const int64_t k = k1 + i * %lld, c = k * %lld + l; (void)c;", apart, wide);
         snprintf(full, sizeof full, "ni == %d && k0 %% %lld == 0", BLOCK, 8 * apart);
     }
-    fill_blocks(p, s, full, place, "nl", (int)wide, &text);
+    an_c_fill_blocks(p, s, full, place, "nl", (int)wide, &text);
     an_text_puts(&text, "        for (int i = 0; i < ni; i++) {\n");
     if (rows) an_text_puts(&text, "            const int64_t r = r0 + i;\n            (void)r;\n");
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].scope == AN_SCOPE_ROW) instruction(p, i, "            ", &text);
+        if (p->ins[i].scope == AN_SCOPE_ROW) an_c_instruction(p, i, "            ", &text);
     an_text_printf(&text, "            AN_EACH for (int l = 0; l < nl; l++) {\n                %s\n", place);
     column_body(p, 0, "                ", false, false, s, &text);
     an_text_puts(&text, "            }\n        }\n    }\n");
@@ -562,17 +564,17 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == phase && p->ins[i].scope == AN_SCOPE_ROW && p->ins[i].kind != AN_INS_REDUCE)
-            instruction(p, i, "        ", out);
+            an_c_instruction(p, i, "        ", out);
     bool tree = has(p, phase, true, AN_OP_SUM), best = has(p, phase, true, AN_OP_ARGMAX);
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase || in->kind != AN_INS_REDUCE) continue;
         if (in->op == AN_OP_ARGMAX)
-            an_text_printf(out, "        %s b%d = 0;\n        int32_t q%d = -1;\n", computed[p->ins[in->a].dtype], i,
-                           i);
+            an_text_printf(out, "        %s b%d = 0;\n        int32_t q%d = -1;\n", an_c_computed[p->ins[in->a].dtype],
+                           i, i);
         else
             an_text_printf(out, "        %s s%d[32];\n        for (int l = 0; l < 32; l++) s%d[l] = %s;\n",
-                           computed[in->dtype], i, i, first_value(in));
+                           an_c_computed[in->dtype], i, i, an_c_first_value(in));
     }
     long long cols = (long long)p->cols, full = cols / 32 * 32;
     if (tree && !best) {
@@ -603,190 +605,10 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
         char e[32];
         snprintf(e, sizeof e, "s%d[0]", i);
         an_text_printf(out, "        AN_FOLD(s%d, 32, %s);\n        const %s v%d = ", i,
-                       in->op == AN_OP_MAX ? "an_max" : "AN_PLUS", computed[in->dtype], i);
-        rounded(in->dtype, e, out);
+                       in->op == AN_OP_MAX ? "an_max" : "AN_PLUS", an_c_computed[in->dtype], i);
+        an_c_rounded(in->dtype, e, out);
         an_text_puts(out, ";\n");
     }
-}
-
-/* ---------------------------------------------------------------------------------------------- columns */
-
-/* A load that is the same for every row and not contiguous, as of a depthwise convolution's weights [c][tap]: gathered
- * into a table [q][c] before the rows. */
-static bool is_tabled(const an_loop_kernel *p, const an_ins *in)
-{
-    enum { MOST = 16384 }; /* on the stack */
-    int64_t stride;
-    if (in->kind != AN_INS_LOAD || in->guard >= 0 || in->a >= 0 || p->red * p->cols > MOST) return false;
-    if (p->rows < 2 || an_ix_uses(&p->ix, in->ix, AN_VAR_ROW)) return false;
-    return !an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride) || stride > 1;
-}
-
-static void fill_tables(const an_loop_kernel *p, an_text *out)
-{
-    for (int i = 0; i < p->n_ins; i++) {
-        const an_ins *in = &p->ins[i];
-        const an_stage s = an_stage_of_sums(p);
-        if (in->phase != 0 || !is_tabled(p, in) || an_is_staged(p, in, &s)) continue;
-        an_text_printf(out,
-                       "    %s t%d[%lld][%lld];\n    for (int64_t q = 0; q < %lld; q++)\n        for (int64_t c = "
-                       "col0; c < col1; c++) t%d[q][c] = ",
-                       computed[in->dtype], i, (long long)p->red, (long long)p->cols, (long long)p->red, i);
-        load(p, in, out);
-        an_text_puts(out, ";\n");
-    }
-}
-
-static bool guards_a_row(const an_loop_kernel *p, const an_ins *in)
-{
-    if (in->kind != AN_INS_LOAD || in->guard < 0) return false;
-    for (int i = 0; i < p->guard[in->guard].n; i++)
-        if (an_ix_uses(&p->ix, p->guard[in->guard].bound[i].e, AN_VAR_COL)) return false;
-    return true;
-}
-
-/* Guards that are the same for all columns are tested before them: a load behind one becomes a load under a mask. */
-static bool test_guards(const an_loop_kernel *p, an_text *out)
-{
-    int n = 0;
-    for (int i = 0; i < p->n_ins; i++) {
-        if (p->ins[i].phase != 0 || !guards_a_row(p, &p->ins[i])) continue;
-        an_text_printf(out, "                const int g%d = ", i);
-        guard(p, p->ins[i].guard, out);
-        an_text_puts(out, ";\n");
-        n++;
-    }
-    for (int i = 0, first = 1; n && i < p->n_ins; i++) {
-        if (p->ins[i].phase != 0 || !guards_a_row(p, &p->ins[i])) continue;
-        an_text_printf(out, first ? "                const int inside = g%d" : " & g%d", i);
-        first = 0;
-    }
-    if (n) an_text_puts(out, ";\n");
-    return n > 0;
-}
-
-static void column_instruction(const an_loop_kernel *p, int i, bool inside, const an_stage *s, const char *indent,
-                               an_text *out)
-{
-    const an_ins *in = &p->ins[i];
-    if (an_is_staged(p, in, s)) {
-        an_text_printf(out, "%sconst %s v%d = b%d[i][l];\n", indent, computed[in->dtype], i, i);
-    } else if (is_tabled(p, in)) {
-        an_text_printf(out, "%sconst %s v%d = t%d[q][c];\n", indent, computed[in->dtype], i, i);
-    } else if (guards_a_row(p, in)) {
-        an_ins bare = *in;
-        bare.guard = -1;
-        an_text_printf(out, inside ? "%sconst %s v%d = " : "%sconst %s v%d = g%d ? ", indent, computed[in->dtype], i,
-                       i);
-        load(p, &bare, out);
-        an_text_puts(out, inside ? ";\n" : " : 0;\n");
-    } else {
-        instruction(p, i, indent, out);
-    }
-}
-
-/* The loop over the lanes of an AN_COL kernel, for one q. */
-static void column_lanes(const an_loop_kernel *p, int red, bool inside, const an_stage *s, an_text *out)
-{
-    const an_ins *in = &p->ins[red];
-    an_text_puts(out, "                AN_EACH for (int l = 0; l < n; l++) {\n                    const int64_t c = c0 "
-                      "+ l;\n                    (void)c;\n");
-    for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE)
-            column_instruction(p, i, inside, s, "                    ", out);
-    if (in->op == AN_OP_ARGMAX)
-        argmax_update(p, red, "q", "                    ", out);
-    else if (in->op == AN_OP_MAX)
-        an_text_printf(out, "                    lane[l] = an_max(lane[l], v%d);\n", in->a);
-    else if (an_dtype_is_float((an_dtype)in->dtype))
-        an_text_printf(out, "                    lane[l] += v%d;\n", in->a);
-    else
-        an_text_printf(out, "                    lane[l] = (%s)((uint64_t)lane[l] + (uint64_t)v%d);\n",
-                       computed[in->dtype], in->a);
-    an_text_puts(out, "                }\n");
-}
-
-/* How many neighbouring columns an AN_COL kernel sums at once. Of a window's few elements more than of a long sum in
- * several parts: its indices and guards are computed once for all of them. */
-enum { LEAST = 64 };
-
-static int columns_at_once(const an_loop_kernel *p)
-{
-    return p->lanes == 1 && p->cols > LEAST ? 4 * LEAST : LEAST;
-}
-
-/* AN_COL: 64 or 256 neighbouring columns at once, each a lane of vectors, and the loop over q outside of them, so that
- * memory is read in rows:
- *
- *     float s5[8][64];                              element q of a column goes to partial sum q mod 8 (lanes)
- *     for (q ...) for (l < n) s5[q % 8][l] += v4;
- *     for (l < n) { fold 4, 2, 1; v5 = s5[0][l]; ... phase 1 } */
-static void column_program(const an_loop_kernel *p, an_text *out)
-{
-    int red = -1;
-    for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].kind == AN_INS_REDUCE) red = i;
-    const an_ins *in = &p->ins[red];
-    const char *type = computed[in->op == AN_OP_ARGMAX ? p->ins[in->a].dtype : in->dtype];
-    const int most = columns_at_once(p);
-    an_text_printf(out, "        for (int64_t c0 = col0; c0 < col1; c0 += %d) {\n", most);
-    if (most == LEAST && (p->cols % most == 0 || p->cols < most)) /* a tile is a multiple of 64, or all columns */
-        an_text_printf(out, "            const int n = %d;\n", p->cols < most ? (int)p->cols : most);
-    else
-        an_text_printf(out, "            const int n = col1 - c0 < %d ? (int)(col1 - c0) : %d;\n", most, most);
-    if (in->op == AN_OP_ARGMAX)
-        an_text_printf(out,
-                       "            %s b%d[%d];\n            int32_t q%d[%d];\n            for (int l = 0; l < %d; "
-                       "l++) b%d[l] = 0, q%d[l] = -1;\n",
-                       type, red, most, red, most, most, red, red);
-    else
-        an_text_printf(out,
-                       "            %s s%d[%d][%d];\n            for (int l = 0; l < %d; l++) for (int j = 0; j < %d; "
-                       "j++) s%d[l][j] = %s;\n",
-                       type, red, p->lanes, most, p->lanes, most, red, first_value(in));
-    const an_stage s = an_stage_of_sums(p);
-    if (s.along) {
-        char full[48];
-        snprintf(full, sizeof full, "ni == %d && n == %d", AN_STAGE_BLOCK, most);
-        an_text_printf(
-            out,
-            "            for (int64_t q0 = 0; q0 < %lld; q0 += %d) {\n            const int ni = %lld - q0 < "
-            "%d ? (int)(%lld - q0) : %d;\n",
-            (long long)p->red, AN_STAGE_BLOCK, (long long)p->red, AN_STAGE_BLOCK, (long long)p->red, AN_STAGE_BLOCK);
-        fill_blocks(p, &s, full, "const int64_t c = c0 + l, q = q0 + i;", "n", most, out);
-        an_text_puts(out, "            for (int i = 0; i < ni; i++) {\n                const int64_t q = q0 + i;\n");
-    } else {
-        an_text_printf(out, "            for (int64_t q = 0; q < %lld; q++) {\n", (long long)p->red);
-    }
-    if (in->op != AN_OP_ARGMAX) an_text_printf(out, "                %s *lane = s%d[q %% %d];\n", type, red, p->lanes);
-    const bool guarded = test_guards(p, out);
-    if (guarded) { /* a load under a condition is not vectorised */
-        an_text_puts(out, "                if (inside) {\n");
-        column_lanes(p, red, true, &s, out);
-        an_text_puts(out, "                    continue;\n                }\n");
-    }
-    column_lanes(p, red, false, &s, out);
-    an_text_puts(out, s.along ? "            }\n            }\n" : "            }\n");
-    an_text_puts(out, "            AN_EACH for (int l = 0; l < n; l++) {\n           "
-                      "     const int64_t c = c0 + l;\n");
-    if (in->op == AN_OP_ARGMAX) {
-        an_text_printf(out, "                const int32_t v%d = q%d[l];\n", red, red);
-    } else {
-        for (int s = p->lanes / 2; s; s /= 2)
-            for (int l = 0; l < s; l++)
-                an_text_printf(out,
-                               in->op == AN_OP_MAX ? "                s%d[%d][l] = an_max(s%d[%d][l], s%d[%d][l]);\n"
-                                                   : "                s%d[%d][l] = s%d[%d][l] + s%d[%d][l];\n",
-                               red, l, red, l, red, l + s);
-        char e[32];
-        snprintf(e, sizeof e, "s%d[0][l]", red);
-        an_text_printf(out, "                const %s v%d = ", computed[in->dtype], red);
-        rounded(in->dtype, e, out);
-        an_text_puts(out, ";\n");
-    }
-    for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase > 0 && p->ins[i].kind != AN_INS_REDUCE) instruction(p, i, "                ", out);
-    an_text_puts(out, "            }\n        }\n");
 }
 
 /* A column sum over runs of rows: its lanes are cleared at the first row of a run, ... */
@@ -836,7 +658,11 @@ void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text 
             an_text_printf(out, "    float d%d[%d][%lld];\n", i, AN_RUN_LANES, (long long)p->cols);
     an_text_puts(out, "    const int64_t col0 = t->col0, col1 = t->col1; /* stores of bytes may alias the tile */\n    "
                       "(void)col0, (void)col1;\n");
-    if (p->shape == AN_COL) fill_tables(p, out);
+    if (p->shape == AN_COL) {
+        an_c_columns(p, out);
+        an_text_puts(out, "}\n");
+        return;
+    }
     const int64_t period = column_period(p);
     const an_stage s = an_stage_of_rows(p, period);
     if (s.along) {
@@ -845,9 +671,7 @@ void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text 
         return;
     }
     an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n");
-    if (p->shape == AN_COL) {
-        column_program(p, out);
-    } else if (p->shape == AN_TILE) {
+    if (p->shape == AN_TILE) {
         an_text_puts(out, "        const float *acc = t->acc + (r - t->row0) * t->ld;\n        (void)acc;\n");
         column_loop(p, 0, out);
     } else {

@@ -1,7 +1,13 @@
 /* transposed.c: which loads of a loop kernel are read in blocks, and along what. */
 #include "codegen/transposed.h"
 
-enum { FAR = 8, MOST_STAGED = 6 };
+enum {
+    FAR = 8,
+    MOST_STAGED = 6,
+    COLUMNS = 64,       /* of a block with a table, at least */
+    TABLE = 4096,       /* elements of a table that stay in the L1 cache */
+    MOST_TABLED = 16384 /* on the stack */
+};
 
 static int64_t address(const an_loop_kernel *p, const an_ins *in, int64_t r, int64_t c, int64_t q)
 {
@@ -9,11 +15,70 @@ static int64_t address(const an_loop_kernel *p, const an_ins *in, int64_t r, int
     return an_ix_eval(&p->ix, in->ix, vars);
 }
 
+/* Few of a long sum, so that all rows read them from the L2 cache. */
+int64_t an_columns_of_a_block(const an_loop_kernel *p)
+{
+    return AN_MIN(AN_MAX(TABLE / AN_MAX(p->red, 1) / 32 * 32, COLUMNS), p->cols);
+}
+
+bool an_is_tabled(const an_loop_kernel *p, const an_ins *in)
+{
+    int64_t stride;
+    if (p->shape != AN_COL || p->lanes != 1 || in->kind != AN_INS_LOAD || in->guard >= 0 || in->a >= 0) return false;
+    if (p->rows < 2 || an_ix_uses(&p->ix, in->ix, AN_VAR_ROW) || p->red * an_columns_of_a_block(p) > MOST_TABLED)
+        return false;
+    return !an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride) || stride > 1;
+}
+
+bool an_guards_a_row(const an_loop_kernel *p, const an_ins *in)
+{
+    if ((in->kind != AN_INS_LOAD && in->kind != AN_INS_TEST) || in->guard < 0) return false;
+    for (int i = 0; i < p->guard[in->guard].n; i++)
+        if (an_ix_uses(&p->ix, p->guard[in->guard].bound[i].e, AN_VAR_COL)) return false;
+    return true;
+}
+
+/* A vector of neighbours, or one number for all of them. */
+static bool loads_vectors(const an_loop_kernel *p, const an_ins *in)
+{
+    int64_t stride;
+    const int dtype = p->arg[in->arg].dtype;
+    if ((dtype != AN_F32 && dtype != AN_BF16) || in->a >= 0 || (in->guard >= 0 && !an_guards_a_row(p, in)))
+        return false;
+    return an_is_tabled(p, in) || (an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride) && (stride == 0 || stride == 1));
+}
+
+static bool is_vector_op(const an_loop_kernel *p, const an_ins *in)
+{
+    if (in->dtype != AN_F32) return false;
+    if (in->op == AN_OP_WHERE) return p->ins[in->a].kind == AN_INS_TEST;
+    return in->op == AN_OP_ADD || in->op == AN_OP_SUB || in->op == AN_OP_MUL;
+}
+
+bool an_sums_vectors(const an_loop_kernel *p)
+{
+    if (p->shape != AN_COL || p->lanes != 1 || p->cols < 8 || p->red > 1 << 16) return false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != 0) continue;
+        const bool known = in->kind == AN_INS_LOAD    ? loads_vectors(p, in)
+                           : in->kind == AN_INS_TEST  ? an_guards_a_row(p, in)
+                           : in->kind == AN_INS_CONST ? in->dtype == AN_F32
+                           : in->kind == AN_INS_ELEM  ? is_vector_op(p, in)
+                           : in->kind == AN_INS_REDUCE
+                               ? in->op != AN_OP_ARGMAX && an_dtype_is_float((an_dtype)in->dtype) && in->dtype != AN_F64
+                               : false;
+        if (!known) return false;
+    }
+    return true;
+}
+
 bool an_is_staged(const an_loop_kernel *p, const an_ins *in, const an_stage *s)
 {
     if (s->along == AN_NOT_STAGED || in->kind != AN_INS_LOAD || in->scope != AN_SCOPE_COL || in->phase > 0)
         return false;
-    if (in->guard >= 0 || in->a >= 0) return false;
+    if (in->guard >= 0 || in->a >= 0 || (s->along == AN_ALONG_SUM && an_sums_vectors(p) && an_is_tabled(p, in)))
+        return false;
     const int64_t at = address(p, in, 0, 0, 0), far = address(p, in, 0, 1, 0) - at;
     if (far < FAR || address(p, in, 0, 7, 0) - at != 7 * far) return false;
     for (int64_t i = 1; i <= 3; i += 2) {

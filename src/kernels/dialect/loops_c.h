@@ -16,9 +16,11 @@ typedef struct an_tile {
 #endif
 
 #if defined(__clang__)
-#define AN_EACH _Pragma("clang loop vectorize(assume_safety)")
+#define AN_EACH     _Pragma("clang loop vectorize(assume_safety)")
+#define AN_STRAIGHT _Pragma("clang loop unroll(full)")
 #else
-#define AN_EACH _Pragma("GCC ivdep")
+#define AN_EACH     _Pragma("GCC ivdep")
+#define AN_STRAIGHT _Pragma("GCC unroll 64")
 #endif
 
 AN_FN double an_max_f64(double a, double b)
@@ -164,14 +166,14 @@ AN_FN float an_uniform_at(const uint32_t *rng, uint32_t stream, uint64_t index, 
 
 /* to[i * apart + l] = from[l * far + i] for i, l in 0 ... 7. In registers: eight lines are asked for at once, where element by element
  * would wait for one after the other. */
+typedef float an_v8 __attribute__((vector_size(32)));
+typedef float an_v8_at __attribute__((vector_size(32), aligned(4), may_alias));
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define AN_SHUFFLES 1
 #endif
 #endif
 #ifdef AN_SHUFFLES
-typedef float an_v8 __attribute__((vector_size(32)));
-typedef float an_v8_at __attribute__((vector_size(32), aligned(4), may_alias));
 #define AN_LOW(a, b)   __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
 #define AN_HIGH(a, b)  __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
 #define AN_LOW2(a, b)  __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
@@ -196,6 +198,22 @@ AN_FN void an_transpose8(const float *from, int64_t far, float *to, int64_t apar
     for (int l = 0; l < 8; l++)
         for (int i = 0; i < 8; i++) to[i * apart + l] = from[l * far + i];
 }
+#endif
+
+/* Eight neighbouring columns. Macros: functions of vectors have another ABI with each instruction set. AN_MAX8 is an_max of each: a NaN of a
+ * stays. */
+typedef int32_t an_i8 __attribute__((vector_size(32)));
+typedef uint16_t an_h8 __attribute__((vector_size(16)));
+typedef uint16_t an_h8_at __attribute__((vector_size(16), aligned(2), may_alias));
+#define AN_VEC(p, i)      (*(const an_v8_at *)&(p)[i])
+#define AN_VEC_BF16(p, i) ((an_v8)(__builtin_convertvector((an_h8) * (const an_h8_at *)&(p)[i], an_i8) << 16))
+#define AN_VEC_PUT(p, i, x) (*(an_v8_at *)&(p)[i] = (x))
+#define AN_ALL8(x)        ((an_v8){(x), (x), (x), (x), (x), (x), (x), (x)})
+#ifdef __AVX__ /* of a > b ? a : b, b where a NaN is, then that */
+#define AN_MAX8(a, b)     __builtin_ia32_blendvps256((a), __builtin_ia32_maxps256((a), (b)), (an_v8)((a) == (a)))
+#else
+#define AN_TAKE8(a, b)    (((a) == (a)) & ~((a) > (b)))
+#define AN_MAX8(a, b)     ((an_v8)((AN_TAKE8(a, b) & (an_i8)(b)) | (~AN_TAKE8(a, b) & (an_i8)(a))))
 #endif
 
 /* Folds of the reduction tree: 32 lanes of a row, 8 of a column. */

@@ -1,0 +1,381 @@
+/* render_c_columns.c: loop kernels of columns (AN_COL) as C: neighbouring columns are lanes of vectors, and the loop over q, the elements of a
+ * column's sum, is outside of them, so that memory is read in rows.
+ *
+ * Owns:      two forms of the loops.
+ *   several  64 columns at once, 8 partial sums of each; sums read by transposed loads; argmax:
+ *                float s5[8][64];                              element q of a column goes to partial sum q mod 8 (lanes)
+ *                for (q ...) for (l < n) s5[q % 8][l] += v4;
+ *                for (l < n) { fold 4, 2, 1; v5 = s5[0][l]; ... phase 1 }
+ *   one      a column's elements in one chain, as of a window's taps: sums of 32 columns stay in registers, what is the same for all rows
+ *            is gathered into a table before them, and where a row has all of its window inside nothing is tested:
+ *                for (c0 ...) { an_v8 lane[4];  for (q ...) for (j < 4) lane[j] += AN_VEC(x0, ...) * AN_VEC(t1[q], c);  ... }
+ * Does not:  render instructions (render_c.c).
+ * Invariant: the order of each column's sum is the interpreter's. */
+#include "codegen/render_c.h"
+
+#include <stdio.h>
+
+enum {
+    SOME = 64,   /* columns at once: tiles of columns begin and end at multiples of it (device/cpu/cpu.c) */
+    VECTORS = 4, /* of 8 columns, of one sum each, in registers */
+    MANY = 8,
+    WINDOW = 64 /* elements of a sum that are tested in straight code */
+};
+
+/* ---------------------------------------------------------------------------------------------- guards, tables */
+
+static bool is_guarded(const an_loop_kernel *p)
+{
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && an_guards_a_row(p, &p->ins[i])) return true;
+    return false;
+}
+
+/* g3, ... of the guards that are the same for all columns, tested before them. */
+static void test_guards(const an_loop_kernel *p, const char *indent, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].phase != 0 || !an_guards_a_row(p, &p->ins[i])) continue;
+        an_text_printf(out, "%sconst int g%d = ", indent, i);
+        an_c_guard(p, p->ins[i].guard, out);
+        an_text_puts(out, ";\n");
+    }
+}
+
+/* "g3 & g5" */
+static void all_guards(const an_loop_kernel *p, an_text *out)
+{
+    const char *sign = "";
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].phase != 0 || !an_guards_a_row(p, &p->ins[i])) continue;
+        an_text_printf(out, "%sg%d", sign, i);
+        sign = " & ";
+    }
+}
+
+static void fill_tables(const an_loop_kernel *p, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != 0 || !an_is_tabled(p, in)) continue;
+        an_text_printf(out,
+                       "        %s t%d[%lld][%lld];\n        for (int64_t c = block; c < end; c++)\n            for "
+                       "(int64_t q = 0; q < "
+                       "%lld; q++) t%d[q][c - block] = ",
+                       an_c_computed[in->dtype], i, (long long)p->red, (long long)an_columns_of_a_block(p),
+                       (long long)p->red, i);
+        an_c_load(p, in, out);
+        an_text_puts(out, ";\n");
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- one column for a lane and a q */
+
+/* inside: all guards hold; else they are tested as g3, ... */
+static void element(const an_loop_kernel *p, int i, bool inside, const an_stage *s, const char *indent, an_text *out)
+{
+    const an_ins *in = &p->ins[i];
+    if (an_is_staged(p, in, s)) {
+        an_text_printf(out, "%sconst %s v%d = b%d[i][l];\n", indent, an_c_computed[in->dtype], i, i);
+    } else if (an_sums_vectors(p) && an_is_tabled(p, in)) {
+        an_text_printf(out, "%sconst %s v%d = t%d[q][c - block];\n", indent, an_c_computed[in->dtype], i, i);
+    } else if (an_guards_a_row(p, in)) {
+        an_ins bare = *in;
+        bare.guard = -1;
+        an_text_printf(out, "%sconst %s v%d = ", indent, an_c_computed[in->dtype], i);
+        if (!inside) an_text_printf(out, in->kind == AN_INS_TEST ? "g%d" : "g%d ? ", i);
+        if (in->kind == AN_INS_LOAD)
+            an_c_load(p, &bare, out);
+        else if (inside)
+            an_text_puts(out, "1");
+        an_text_puts(out, inside || in->kind == AN_INS_TEST ? ";\n" : " : 0;\n");
+    } else {
+        an_c_instruction(p, i, indent, out);
+    }
+}
+
+/* The loop over n lanes (a text) for one q. */
+static void lanes_of(const an_loop_kernel *p, int red, bool inside, const an_stage *s, const char *n, an_text *out)
+{
+    const an_ins *in = &p->ins[red];
+    an_text_printf(
+        out,
+        "                AN_EACH for (int l = 0; l < %s; l++) {\n                    const int64_t c = c0 + l;\n"
+        "                    (void)c;\n",
+        n);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE)
+            element(p, i, inside, s, "                    ", out);
+    if (in->op == AN_OP_ARGMAX)
+        an_c_argmax_update(p, red, "q", "                    ", out);
+    else if (in->op == AN_OP_MAX)
+        an_text_printf(out, "                    lane[l] = an_max(lane[l], v%d);\n", in->a);
+    else if (an_dtype_is_float((an_dtype)in->dtype))
+        an_text_printf(out, "                    lane[l] += v%d;\n", in->a);
+    else
+        an_text_printf(out, "                    lane[l] = (%s)((uint64_t)lane[l] + (uint64_t)v%d);\n",
+                       an_c_computed[in->dtype], in->a);
+    an_text_puts(out, "                }\n");
+}
+
+/* The results of n lanes, whose sums are the text `sum`: first folded, where there are several of a column. */
+static void results_of(const an_loop_kernel *p, int red, const char *n, const char *sum, an_text *out)
+{
+    const an_ins *in = &p->ins[red];
+    an_text_printf(
+        out, "            AN_EACH for (int l = 0; l < %s; l++) {\n                const int64_t c = c0 + l;\n", n);
+    if (in->op == AN_OP_ARGMAX) {
+        an_text_printf(out, "                const int32_t v%d = q%d[l];\n", red, red);
+    } else {
+        for (int s = p->lanes / 2; s; s /= 2)
+            for (int l = 0; l < s; l++)
+                an_text_printf(out,
+                               in->op == AN_OP_MAX ? "                s%d[%d][l] = an_max(s%d[%d][l], s%d[%d][l]);\n"
+                                                   : "                s%d[%d][l] = s%d[%d][l] + s%d[%d][l];\n",
+                               red, l, red, l, red, l + s);
+        an_text_printf(out, "                const %s v%d = ", an_c_computed[in->dtype], red);
+        an_c_rounded(in->dtype, sum, out);
+        an_text_puts(out, ";\n");
+    }
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase > 0 && p->ins[i].kind != AN_INS_REDUCE) an_c_instruction(p, i, "                ", out);
+    an_text_puts(out, "            }\n");
+}
+
+/* ---------------------------------------------------------------------------------------------- several sums a column */
+
+static void clear_sums(const an_loop_kernel *p, int red, int most, an_text *out)
+{
+    const an_ins *in = &p->ins[red];
+    const char *type = an_c_computed[in->op == AN_OP_ARGMAX ? p->ins[in->a].dtype : in->dtype];
+    if (in->op == AN_OP_ARGMAX)
+        an_text_printf(out,
+                       "            %s b%d[%d];\n            int32_t q%d[%d];\n            for (int l = 0; l < %d; "
+                       "l++) b%d[l] = 0, q%d[l] = -1;\n",
+                       type, red, most, red, most, most, red, red);
+    else
+        an_text_printf(out,
+                       "            %s s%d[%d][%d];\n            for (int l = 0; l < %d; l++) for (int j = 0; j < %d; "
+                       "j++) s%d[l][j] = %s;\n",
+                       type, red, p->lanes, most, p->lanes, most, red, an_c_first_value(in));
+}
+
+static void several(const an_loop_kernel *p, int red, const an_stage *s, an_text *out)
+{
+    const an_ins *in = &p->ins[red];
+    const int most = p->lanes == 1 && p->cols > SOME ? 4 * SOME : SOME;
+    an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n");
+    an_text_printf(out, "        for (int64_t c0 = col0; c0 < col1; c0 += %d) {\n", most);
+    if (most == SOME && (p->cols % most == 0 || p->cols < most))
+        an_text_printf(out, "            const int n = %d;\n", p->cols < most ? (int)p->cols : most);
+    else
+        an_text_printf(out, "            const int n = col1 - c0 < %d ? (int)(col1 - c0) : %d;\n", most, most);
+    clear_sums(p, red, most, out);
+    if (s->along) {
+        char full[48];
+        snprintf(full, sizeof full, "ni == %d && n == %d", AN_STAGE_BLOCK, most);
+        an_text_printf(
+            out,
+            "            for (int64_t q0 = 0; q0 < %lld; q0 += %d) {\n            const int ni = %lld - q0 < "
+            "%d ? (int)(%lld - q0) : %d;\n",
+            (long long)p->red, AN_STAGE_BLOCK, (long long)p->red, AN_STAGE_BLOCK, (long long)p->red, AN_STAGE_BLOCK);
+        an_c_fill_blocks(p, s, full, "const int64_t c = c0 + l, q = q0 + i;", "n", most, out);
+        an_text_puts(out, "            for (int i = 0; i < ni; i++) {\n                const int64_t q = q0 + i;\n");
+    } else {
+        an_text_printf(out, "            for (int64_t q = 0; q < %lld; q++) {\n", (long long)p->red);
+    }
+    if (in->op != AN_OP_ARGMAX)
+        an_text_printf(out, "                %s *lane = s%d[q %% %d];\n", an_c_computed[in->dtype], red, p->lanes);
+    test_guards(p, "                ", out);
+    if (is_guarded(p)) { /* a load under a condition is not vectorised */
+        an_text_puts(out, "                if (");
+        all_guards(p, out);
+        an_text_puts(out, ") {\n");
+        lanes_of(p, red, true, s, "n", out);
+        an_text_puts(out, "                    continue;\n                }\n");
+    }
+    lanes_of(p, red, false, s, "n", out);
+    an_text_puts(out, s->along ? "            }\n            }\n" : "            }\n");
+    char sum[32];
+    snprintf(sum, sizeof sum, "s%d[0][l]", red);
+    results_of(p, red, "n", sum, out);
+    an_text_puts(out, "        }\n    }\n");
+}
+
+/* ---------------------------------------------------------------------------------------------- one sum a column */
+
+/* Whether all guards of rows are one: where it fails, all fail. */
+static bool has_one_guard(const an_loop_kernel *p)
+{
+    int guard = -1;
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].phase != 0 || !an_guards_a_row(p, &p->ins[i])) continue;
+        if (guard >= 0 && guard != p->ins[i].guard) return false;
+        guard = p->ins[i].guard;
+    }
+    return guard >= 0;
+}
+
+/* A load of 8 neighbours, or of one number for all. */
+static void vector_load(const an_loop_kernel *p, int i, bool inside, bool outside, an_text *out)
+{
+    const an_ins *in = &p->ins[i];
+    int64_t stride = 0;
+    an_ins bare = *in;
+    bare.guard = -1;
+    if (an_is_tabled(p, in)) {
+        an_text_printf(out, "AN_VEC(t%d[q], c - block)", i);
+        return;
+    }
+    if (in->guard >= 0 && outside) {
+        an_text_puts(out, "{0}");
+        return;
+    }
+    if (in->guard >= 0 && !inside) an_text_printf(out, "!g%d ? (an_v8){0} : ", i);
+    an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride);
+    if (stride == 0) {
+        an_text_puts(out, "AN_ALL8(");
+        an_c_load(p, &bare, out);
+    } else {
+        an_text_printf(out, "%s(%s, ", p->arg[in->arg].dtype == AN_BF16 ? "AN_VEC_BF16" : "AN_VEC",
+                       p->arg[in->arg].name);
+        an_c_index(p, in->ix, out);
+    }
+    an_text_puts(out, ")");
+}
+
+/* Instruction i as vectors of 8 columns. inside: all guards hold; outside: none does. */
+static void vector(const an_loop_kernel *p, int i, bool inside, bool outside, an_text *out)
+{
+    const an_ins *in = &p->ins[i];
+    an_text_printf(out, "                    const %s v%d = ", in->kind == AN_INS_TEST ? "int" : "an_v8", i);
+    if (in->kind == AN_INS_LOAD) {
+        vector_load(p, i, inside, outside, out);
+    } else if (in->kind == AN_INS_TEST) {
+        an_text_printf(out, inside ? "1" : outside ? "0" : "g%d", i);
+    } else if (in->kind == AN_INS_CONST) {
+        an_text_puts(out, "AN_ALL8(");
+        an_c_constant(in, out);
+        an_text_puts(out, ")");
+    } else if (in->op == AN_OP_WHERE) {
+        an_text_printf(out, "v%d ? v%d : v%d", in->a, in->b, in->c);
+    } else {
+        an_text_printf(out, "v%d %c v%d", in->a, in->op == AN_OP_ADD ? '+' : in->op == AN_OP_SUB ? '-' : '*', in->b);
+    }
+    an_text_puts(out, ";\n");
+}
+
+/* `count` vectors of columns for one q. */
+static void vectors_of(const an_loop_kernel *p, int red, int count, bool inside, bool outside, an_text *out)
+{
+    an_text_printf(out,
+                   "                AN_STRAIGHT for (int j = 0; j < %d; j++) {\n                    const int64_t c = "
+                   "c0 + 8 * j;\n"
+                   "                    (void)c;\n",
+                   count);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE) vector(p, i, inside, outside, out);
+    an_text_printf(out,
+                   p->ins[red].op == AN_OP_MAX
+                       ? "                    lane[j] = AN_MAX8(lane[j], v%d);\n                }\n"
+                       : "                    lane[j] += v%d;\n                }\n",
+                   p->ins[red].a);
+}
+
+/* Columns of a block from c0 on, `count` vectors at once. */
+static void chunk(const an_loop_kernel *p, int red, int count, an_text *out)
+{
+    const long long q = (long long)p->red;
+    const bool guarded = is_guarded(p), one = has_one_guard(p);
+    char n[16];
+    snprintf(n, sizeof n, "%d", 8 * count);
+    an_text_printf(out,
+                   "        for (; c0 + %d <= end; c0 += %d) {\n            an_v8 lane[%d];\n            AN_STRAIGHT "
+                   "for (int j = 0; j < "
+                   "%d; j++) lane[j] = AN_ALL8(%s);\n",
+                   8 * count, 8 * count, count, count, an_c_first_value(&p->ins[red]));
+    if (guarded) an_text_puts(out, "            if (all)\n");
+    an_text_printf(out, "            %sfor (int64_t q = 0; q < %lld; q++) {\n", p->red <= WINDOW ? "AN_STRAIGHT " : "",
+                   q);
+    vectors_of(p, red, count, true, false, out);
+    an_text_puts(out, "            }\n");
+    if (guarded) {
+        an_text_printf(out, "            else for (int64_t q = 0; q < %lld; q++) {\n                if (inside[q]) {\n",
+                       q);
+        vectors_of(p, red, count, true, false, out);
+        an_text_puts(out, "                    continue;\n                }\n");
+        if (!one) test_guards(p, "                ", out);
+        vectors_of(p, red, count, false, one, out);
+        an_text_puts(out, "            }\n");
+    }
+    an_text_printf(
+        out,
+        "            float sum[%d];\n            AN_STRAIGHT for (int j = 0; j < %d; j++) AN_VEC_PUT(sum, 8 * "
+        "j, lane[j]);\n",
+        8 * count, count);
+    results_of(p, red, n, "sum[l]", out);
+    an_text_puts(out, "        }\n");
+}
+
+/* The columns that are fewer than a vector. */
+static void last_columns(const an_loop_kernel *p, int red, an_text *out)
+{
+    const an_stage none = {.along = AN_NOT_STAGED};
+    const bool guarded = is_guarded(p);
+    an_text_printf(out,
+                   "        if (c0 < end) {\n            const int n = (int)(end - c0);\n            float lane[8];\n  "
+                   "          for (int l "
+                   "= 0; l < 8; l++) lane[l] = %s;\n            for (int64_t q = 0; q < %lld; q++) {\n",
+                   an_c_first_value(&p->ins[red]), (long long)p->red);
+    if (guarded) {
+        an_text_puts(out, "                if (inside[q]) {\n");
+        lanes_of(p, red, true, &none, "n", out);
+        an_text_puts(out, "                    continue;\n                }\n");
+        test_guards(p, "                ", out);
+    }
+    lanes_of(p, red, false, &none, "n", out);
+    an_text_puts(out, "            }\n");
+    results_of(p, red, "n", "lane[l]", out);
+    an_text_puts(out, "        }\n");
+}
+
+static void one(const an_loop_kernel *p, int red, an_text *out)
+{
+    const long long q = (long long)p->red, block = (long long)an_columns_of_a_block(p);
+    an_text_printf(out,
+                   "    for (int64_t block = col0, end; block < col1; block = end) {\n        end = col1 - block < "
+                   "%lld ? col1 : block + "
+                   "%lld;\n",
+                   block, block);
+    fill_tables(p, out);
+    an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n        int64_t c0 = block;\n");
+    if (is_guarded(p)) {
+        an_text_printf(
+            out,
+            "        uint8_t inside[%lld];\n        int all = 1;\n        %sfor (int64_t q = 0; q < %lld; q++) {\n", q,
+            p->red <= WINDOW ? "AN_STRAIGHT " : "", q);
+        test_guards(p, "            ", out);
+        an_text_puts(out, "            all &= inside[q] = ");
+        all_guards(p, out);
+        an_text_puts(out, ";\n        }\n");
+    }
+    const int most =
+        p->red > WINDOW && p->cols >= 8 * MANY ? MANY : VECTORS; /* a long sum reads memory in long pieces */
+    if (p->cols >= 8 * most) chunk(p, red, most, out);
+    if (most > VECTORS && p->cols % (8 * most) >= 8 * VECTORS) chunk(p, red, VECTORS, out);
+    if (p->cols % (8 * VECTORS) >= 8) chunk(p, red, 1, out);
+    if (p->cols % 8) last_columns(p, red, out);
+    an_text_puts(out, "    }\n    }\n");
+}
+
+void an_c_columns(const an_loop_kernel *p, an_text *out)
+{
+    int red = -1;
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_REDUCE) red = i;
+    const an_stage s = an_stage_of_sums(p);
+    if (!s.along && an_sums_vectors(p))
+        one(p, red, out);
+    else
+        several(p, red, &s, out);
+}

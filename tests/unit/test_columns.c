@@ -1,0 +1,139 @@
+/* test_columns.c: compiled windows of one sum a column (codegen/render_c_columns.c), which keep it in vectors, against the interpreter: the same bits of
+ * depthwise convolutions, max and average pooling and their gradients for windows drawn at random, over numbers with NaN, infinities and -0. */
+#include <anneal.h>
+
+#include "lib/test.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CASES = 12, MOST = 1 << 16, RESULTS = 3 };
+
+typedef struct draw {
+    uint32_t at;
+} draw;
+
+static int below(draw *d, int n)
+{
+    d->at = d->at * 1664525u + 1013904223u;
+    return (int)((d->at >> 8) % (uint32_t)n);
+}
+
+typedef struct shape {
+    int n, h, w, c, kind; /* 0: depthwise convolution, 1: max pooling, 2: average pooling */
+    an_dtype dtype;
+    an_window window;
+} shape;
+
+static shape shape_of(uint32_t seed)
+{
+    static const int channels[] = {1, 3, 8, 12, 24, 32, 33, 40, 64, 72, 100, 130};
+    draw d = {seed * 2654435761u};
+    shape s = {.n = 1 + below(&d, 2),
+               .h = 1 + below(&d, 13),
+               .w = 1 + below(&d, 13),
+               .c = channels[below(&d, 12)],
+               .kind = below(&d, 3)};
+    s.dtype = below(&d, 4) ? AN_F32 : AN_BF16;
+    int kernel[2], pad[2], stride[2], apart[2];
+    for (int i = 0; i < 2; i++) {
+        kernel[i] = 1 + below(&d, 7);
+        apart[i] = 1 + below(&d, 2);
+        stride[i] = 1 + below(&d, 3);
+        pad[i] = below(&d, kernel[i] / 2 + 1);
+        const int reach = (kernel[i] - 1) * apart[i] + 1 - 2 * pad[i];
+        int *extent = i ? &s.w : &s.h;
+        if (*extent < reach) *extent = reach;
+    }
+    s.window = (an_window){.kernel_h = kernel[0],
+                           .kernel_w = kernel[1],
+                           .stride_h = stride[0],
+                           .stride_w = stride[1],
+                           .pad_h = pad[0],
+                           .pad_w = pad[1],
+                           .dilation_h = apart[0],
+                           .dilation_w = apart[1],
+                           .groups = s.kind ? 0 : s.c};
+    return s;
+}
+
+static float special(draw *d)
+{
+    const int kind = below(d, 60);
+    return kind == 0 ? NAN : kind == 1 ? -0.0f : kind == 2 ? INFINITY : 0.37f * (float)(below(d, 41) - 20);
+}
+
+static an_tensor *numbers(an_ctx *cx, const char *name, an_shape shape, an_dtype dtype, uint32_t seed)
+{
+    static float x[MOST];
+    draw d = {seed};
+    int64_t n = 1;
+    for (int i = 0; i < shape.rank; i++) n *= shape.dim[i];
+    assert_true(n <= MOST);
+    for (int64_t i = 0; i < n; i++) x[i] = special(&d);
+    an_tensor *p = an_param(cx, name, AN_F32, shape, AN_ZEROS);
+    return an_cast(an_add(p, an_input(cx, AN_F32, shape, x)), dtype);
+}
+
+/* The result, and its gradients by x and by the weights; `cc` NULL compiles. */
+static void run(const shape *s, const char *cc, int threads, float out[RESULTS][MOST], int64_t count[RESULTS],
+                bool *vectors)
+{
+    an_ctx *cx = an_open(&(an_options){.device = "cpu", .seed = 1, .threads = threads, .cc = cc});
+    assert_non_null(cx);
+    an_tensor *x = numbers(cx, "x", AN_SHAPE(s->n, s->h, s->w, s->c), s->dtype, 7), *w = NULL, *y;
+    if (s->kind == 0) {
+        w = numbers(cx, "w", AN_SHAPE(s->c, s->window.kernel_h, s->window.kernel_w, 1), s->dtype, 8);
+        y = an_conv2d(x, w, NULL, s->window);
+    } else {
+        y = s->kind == 1 ? an_max_pool(x, s->window) : an_avg_pool(x, s->window);
+    }
+    if (an_error(cx)) fail_msg("%s", an_error(cx));
+    an_tensor *g = numbers(cx, "g", an_shape_of(y), s->dtype, 9);
+    an_backward(an_sum(an_cast(an_mul(y, g), AN_F32), AN_ALL));
+    an_tensor *roots[RESULTS] = {an_cast(y, AN_F32), an_grad(x), w ? an_grad(w) : NULL};
+    const int n = w ? 3 : 2;
+    for (int i = 1; i < n; i++) roots[i] = an_cast(roots[i], AN_F32);
+    if (an_eval_at(AN_AT, roots, n) != AN_OK) fail_msg("%s", an_error(cx));
+    *vectors = strstr(an_report_text(cx, "kernels"), "an_v8 lane") != NULL;
+    for (int i = 0; i < RESULTS; i++) {
+        count[i] = 0;
+        if (i >= n) continue;
+        const an_shape of = an_shape_of(roots[i]);
+        count[i] = 1;
+        for (int k = 0; k < of.rank; k++) count[i] *= of.dim[k];
+        assert_int_equal(an_read(roots[i], out[i], (size_t)count[i] * sizeof(float)), AN_OK);
+    }
+    an_close(cx);
+}
+
+static void windows_in_vectors_have_the_bits_of_the_interpreter(void **unused)
+{
+    (void)unused;
+    static float want[RESULTS][MOST], got[RESULTS][MOST];
+    int in_vectors = 0;
+    for (uint32_t i = 0; i < CASES; i++) {
+        const shape s = shape_of(i);
+        int64_t n[RESULTS], m[RESULTS];
+        bool vectors;
+        run(&s, "none", 1, want, n, &vectors);
+        run(&s, NULL, 1 + (int)i % 2, got, m, &vectors);
+        in_vectors += vectors;
+        if (vectors != (s.c >= 8 && (s.dtype == AN_F32 || s.kind != 1)))
+            fail_msg("case %d of %d channels: vectors: %d", (int)i, s.c, vectors);
+        for (int k = 0; k < RESULTS; k++)
+            for (int64_t e = 0; e < n[k]; e++)
+                if (memcmp(&want[k][e], &got[k][e], sizeof(float)) && !(isnan(want[k][e]) && isnan(got[k][e])))
+                    fail_msg("case %d, kind %d, [%d,%d,%d,%d], kernel %dx%d: result %d, element %d is %.9g, the "
+                             "interpreter says %.9g",
+                             (int)i, s.kind, s.n, s.h, s.w, s.c, s.window.kernel_h, s.window.kernel_w, k, (int)e,
+                             (double)got[k][e], (double)want[k][e]);
+    }
+    assert_true(in_vectors > CASES / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(windows_in_vectors_have_the_bits_of_the_interpreter)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
