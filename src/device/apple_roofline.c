@@ -64,7 +64,7 @@ void an_apple_roofline_text(const an_plan *p, an_text *out)
     an_text_printf(
         out,
         "Cores, GB/s: Apple's specifications, the larger GPU of each chip. TFLOP/s: cores x 128 multiply-adds "
-        "x clock.\nReached of them: products %.0f %%, attention %.0f %%, the rest %.0f %%, memory %.0f %%; a "
+        "x clock.\nReached of them: GEMM %.0f %%, attention %.0f %%, the rest %.0f %%, memory %.0f %%; a "
         "launch costs %.1f us.\n",
         100 * GEMM_SHARE, 100 * ATTENTION_SHARE, 100 * SCALAR_SHARE, 100 * BANDWIDTH_SHARE, 1e6 * LAUNCH_SECONDS);
 }

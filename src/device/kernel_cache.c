@@ -104,8 +104,8 @@ static bool is_entry(const char *name)
     return false;
 }
 
-/* What a killed program left of a file that it was writing (.NAME.RANDOM.tmp); the folder that it compiled in is scratch.h's. An hour is
- * far more than a file takes. */
+/* Removes what a killed program left of a file that it was writing (.NAME.RANDOM.tmp), an hour after its last change: no
+ * write takes that long. The folder that it compiled in is scratch.h's to remove. */
 static void sweep(int dir, const char *name, const struct stat *st)
 {
     enum { HOUR = 3600 };

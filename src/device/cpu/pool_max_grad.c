@@ -164,8 +164,8 @@ INLINE void visit(const block *k, const float *g, double *sum, int64_t c, const 
 INLINE void each_window(const an_call_job *j, const block *k, double *sum)
 {
     const int64_t *a = j->s->attr, W = k->W;
-    const bool squares =
-        a[0] == 2 && a[1] == 2 && !a[4] && !a[5] && a[6] == 1 && a[7] == 1; /* the usual: cells are known */
+    /* Windows of 2 x 2 without padding or dilation, the usual ones: their four cells need no search. */
+    const bool squares = a[0] == 2 && a[1] == 2 && !a[4] && !a[5] && a[6] == 1 && a[7] == 1;
     for (int64_t o = 0; o < k->windows; o++) {
         int64_t at[CELLS], c = 0;
         const int64_t first = o / k->OW * a[2] * W + o % k->OW * a[3],

@@ -402,8 +402,8 @@ static void nap(int64_t ns)
     nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
-/* The GPU's work waits for a rank that is gone. NCCL is not asked to end it: its ncclCommAbort waits for every graph that has a call of
- * it, and these wait for the GPU. The end of the process ends all. */
+/* Marks the device as lost: its work waits for a rank that is gone. ncclCommAbort is not called: it waits for every graph
+ * with a call of NCCL, and those wait for the GPU. The end of the process ends all. */
 static an_status lose_ranks(an_err *err, an_device *d)
 {
     snprintf(d->lost_text, sizeof d->lost_text, "%s", err->text);
@@ -412,7 +412,7 @@ static an_status lose_ranks(an_err *err, an_device *d)
 }
 
 /* Polls the event, at first without a pause: a step is often done within a millisecond. The limit keeps a GPU that hangs
- * from blocking this program for ever, and a look at the other ranks one that waits for them. */
+ * from blocking this program for ever; looking at the other ranks does so where one of them is gone. */
 static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t timeout_ns, const char *what)
 {
     const double most = AN_MIN(d->timeout_s, (double)timeout_ns * 1e-9);
@@ -444,7 +444,8 @@ an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what)
     return wait_for_event(err, d, e, INT64_MAX, what);
 }
 
-/* An exchange that the other ranks do not come to any more would never end: what waits here is freed at the end of the process. */
+/* Whether the queued exchanges end within MOST_S seconds. Where another rank is gone they never do: then nothing that they
+ * use may be freed before the process ends. */
 static bool has_ended_exchanges(an_device *d)
 {
     enum { MOST_S = 5 };

@@ -2,9 +2,9 @@
  * replayed as long as the buffers keep their addresses. In the graph a step depends on the steps whose memory it touches
  * and on no other (ir/dependencies.h), so the last thread blocks of one kernel overlap with the first of another.
  *
- * A plan of short launches, as a drawn token is, is captured as one chain instead, in which a kernel begins while the one
- * before it ends (programmatic dependent launch): what would pass between one's end and the other's beginning is most of
- * their time.
+ * A plan of short launches (the generation of one token) is captured as one chain instead, in which a kernel may begin
+ * while the one before it ends (programmatic dependent launch): the pause between two launches would otherwise be a large
+ * part of the time.
  *
  * Owns:       modules, the captured graph, the events of a profiled run.
  * Does not:   make the list of operations, compile (nvrtc.c), or allocate in a submit.
@@ -74,9 +74,9 @@ static an_status find_dependencies(an_err *err, an_exec *e)
     return an_dependencies_make(err, p, used, &e->arena, &e->dependencies);
 }
 
-/* Whether most launches take so little time that what passes between them counts, can begin early, and depend on each
- * other: the library's products cannot, and a backward pass has launches that can run beside others, which takes as
- * little time. */
+/* Whether the plan is captured as a chain whose launches begin early: at least three quarters of them take less than
+ * short_s, so that the pause between launches matters, and all can begin early. A GEMM of cuBLASLt cannot. A plan with a
+ * backward pass stays a graph: its launches can run beside each other, which gains as much. */
 static bool is_short_chain(const an_device *d, const an_plan *p)
 {
     const double bytes_a_s = 4e12, flops_a_s = 4e14, short_s = 4e-6;

@@ -1,11 +1,10 @@
 /* nccl.c: sums and gathers between GPUs of one host, by NVIDIA's NCCL, on the device's stream: captured and replayed with
  * the rest of a plan.
  *
- * Owns:      NCCL's communicator. The first plan that exchanges makes it, on every rank at once: rank 0's identifier goes to the
- *            others through comm/, which also ends them all where one fails.
- * Does not:  fix the order of a sum: NCCL's is the same for the same ranks, sizes and links (one algorithm is asked for), but not
- *            that of the CPU. In exact mode plans gather, and add in an order of their own.
- */
+ * Owns:      NCCL's communicator. The first plan that exchanges makes it, on every rank at once: rank 0's identifier goes
+ *            to the others through comm/. Where one rank fails, comm/ ends all.
+ * Does not:  fix the order of a sum: NCCL's is the same for the same ranks, sizes and links (one algorithm is requested),
+ *            but not that of the CPU. In exact mode plans gather instead, and add in an order of their own. */
 #define _GNU_SOURCE
 #include "comm/comm.h"
 #include "device/cuda/cuda_internal.h"

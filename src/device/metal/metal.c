@@ -27,10 +27,12 @@ static void read_facts(an_id device, an_mtl_facts *f)
 static const char *refusal(an_id device, const an_mtl_facts *f)
 {
     if (!an_send0(device_unified, device))
-        return "the GPU has memory of its own (an AMD card or an external one), and groups of 64 lanes; train with "
+        return "the GPU has memory of its own (an AMD card or an external one), and SIMD groups of 64 lanes; train "
+               "with "
                "device=cpu, or on a Mac with an M1 or newer";
     if (!f->family)
-        return "the GPU is Intel's, whose groups have 8 to 32 lanes; train with device=cpu, or on a Mac with an M1 or "
+        return "the GPU is Intel's, whose SIMD groups have 8 to 32 lanes; train with device=cpu, or on a Mac with an "
+               "M1 or "
                "newer";
     if (f->family < AN_MTLGPUFamilyApple5) return "the GPU is older than Apple5; train with device=cpu";
     return NULL;

@@ -103,7 +103,8 @@ an_id an_mtl_pipeline(an_err *err, an_device *d, an_id library, const char *entr
     const uint64_t most = an_send0(pipeline_threads, pipeline), width = an_send0(pipeline_width, pipeline);
     if (threads > most || width != 32) {
         an_fail(err, AN_E_DEVICE,
-                "metal: %s (%s) runs with at most %llu threads a group in groups of %llu, and needs %u in groups of 32",
+                "metal: %s (%s) allows at most %llu threads a threadgroup, in SIMD groups of %llu lanes; it needs %u "
+                "threads, in SIMD groups of 32",
                 what, entry, (unsigned long long)most, (unsigned long long)width, threads);
         an_release(pipeline);
         return NULL;

@@ -31,8 +31,8 @@
 #include <time.h>
 
 enum { MOST_ATTEMPTS = 4, MOST_LAUNCHES = 400, MOST_GROWTH = 16, MOST_BUFFERS = AN_QUEUE_BUFFERS - 8 };
-#define ASK_SECONDS                                                                                                    \
-    1e-3 /* first pause before asking again for a command buffer that was not given; then 10 times that */
+/* Pause before asking again for a command buffer that Metal did not give; each next pause is 10 times as long. */
+#define ASK_SECONDS     1e-3
 #define BACKOFF_SECONDS 0.1  /* first pause after macOS ended a command buffer for the display's sake; doubles ... */
 #define BACKOFF_MOST    10.0 /* ... up to this */
 
@@ -212,8 +212,8 @@ static void sleep_for(double seconds)
 }
 
 /* Waits until all command buffers have ended, well or not. It polls, because waitUntilCompleted may block for ever on a
- * hung GPU; a GPU that has hung once is not waited for again. Limits are in time awake: a Mac that slept in between, or
- * a process that was stopped, has as long as ever. */
+ * hung GPU; a GPU that has hung once is not waited for again. Time in which the Mac slept or the process was stopped does
+ * not count towards a limit. */
 static an_status wait_all(an_err *err, an_device *d, const an_mtl_run *r, double limit)
 {
     an_wait_clock total = {0}, idle = {0}; /* since the wait began; since a command buffer ended */

@@ -1,6 +1,7 @@
 /* arc_tasks.h: reads ARC's puzzles from the JSON files in which they are published.
  *
- *     PREFIX_SUBSET_challenges.json   {"id": {"train": [{"input": GRID, "output": GRID}, ...], "test": [{"input": GRID}, ...]}}
+ *     PREFIX_SUBSET_challenges.json   {"id": {"train": [{"input": GRID, "output": GRID}, ...],
+ *                                             "test": [{"input": GRID}, ...]}}
  *     PREFIX_SUBSET_solutions.json    {"id": [GRID, ...]}, the outputs of its tests; the file may be missing
  *
  * each plain or as .gz. A test may also have its output in the first file.
