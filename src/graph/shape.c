@@ -599,7 +599,7 @@ static an_status rule_collective(const rule_ctx *r)
     *r->dtype = x->dtype;
     copy_shape(r, x->rank, x->shape);
     if (e->op == AN_OP_ALLREDUCE) return AN_OK;
-    AN_TRY(want_attrs(r, 1));
+    AN_TRY(want_attrs(r, e->op == AN_OP_REDUCESCATTER && e->n_attr == 2 ? 2 : 1));
     if (e->op == AN_OP_REDUCESCATTER) {
         if (x->rank != 1 || e->attr[0] < 1 || x->numel % e->attr[0] != 0)
             return refuse(r, AN_E_SHAPE, "%lld elements in equal parts for %lld ranks", (long long)x->numel,

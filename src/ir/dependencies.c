@@ -26,7 +26,8 @@ static bool is_exact(const an_plan *p, const an_plan_step *s)
 {
     const an_kernel *k = &p->kernel[s->kernel];
     return k->kind == AN_KERNEL_COPY || k->kind == AN_KERNEL_ZERO ||
-           (k->kind == AN_KERNEL_CALL && k->u.call.op == AN_OP_ALLREDUCE && k->u.call.attr[1]);
+           (k->kind == AN_KERNEL_CALL && (k->u.call.op == AN_OP_ALLREDUCE || k->u.call.op == AN_OP_REDUCESCATTER) &&
+            k->u.call.attr[1]);
 }
 
 static range range_of(const an_plan *p, const an_plan_step *s, const an_arg *a)

@@ -116,6 +116,12 @@ void an_assign_own_params(an_ctx *cx, const char *at, int b, an_tensor *value)
 
 /* ---- sums over micro-batches and ranks */
 
+/* Whether parts of packed gradients may be exchanged while others are computed. */
+static bool may_begin_early(const an_ctx *cx)
+{
+    return !cx->no_overlap && !cx->narrow;
+}
+
 /* An exchange that adds `t`: as it is, or rounded for the way. */
 static an_tensor *add_ranks(an_ctx *cx, const char *at, an_op op, an_tensor *t, int n_attr, const int64_t *attr)
 {
@@ -127,8 +133,8 @@ static an_tensor *add_ranks(an_ctx *cx, const char *at, an_op op, an_tensor *t, 
 
 static an_tensor *reduce_scatter(an_ctx *cx, const char *at, an_tensor *t)
 {
-    const int64_t ranks = cx->graph.ranks;
-    return add_ranks(cx, at, AN_OP_REDUCESCATTER, t, 1, &ranks); /* [numel] to [part] */
+    const int64_t attr[2] = {cx->graph.ranks, may_begin_early(cx)};
+    return add_ranks(cx, at, AN_OP_REDUCESCATTER, t, 2, attr); /* [numel] to [part] */
 }
 
 /* `sum` (NULL: nothing) plus the values that `mine` has on each rank, one after the other; `part`: only of this rank's
@@ -175,10 +181,10 @@ static an_tensor *gradient_by_param(an_ctx *cx, const char *at, int b)
 /* What the update takes: the sum over all ranks, or this rank's part of it. */
 static an_tensor *gradient_of_all(an_ctx *cx, const char *at, int b)
 {
-    const int64_t ranks = cx->graph.ranks, attr[2] = {ranks, !cx->no_overlap && !cx->narrow};
+    const int64_t ranks = cx->graph.ranks, attr[2] = {ranks, may_begin_early(cx)};
     const bool in_order = adds_in_order(cx), part = cx->block[b].part > 0;
     if (part && in_order && !cx->block[b].kept) return sum_of(cx, at, b, true);
-    const bool in_buckets = ranks > 1 && !in_order && !part && !cx->narrow;
+    const bool in_buckets = ranks > 1 && !in_order && !keeps_part(cx, b) && !cx->narrow;
     an_tensor *sum = in_buckets ? gradient_by_param(cx, at, b) : gradient_of(cx, at, b); /* [n] */
     if (!sum || ranks <= 1 || keeps_part(cx, b)) return sum;
     if (part) return in_order ? own_part(cx, at, b, sum) : reduce_scatter(cx, at, sum);

@@ -216,5 +216,5 @@ an_status an_pass_lower(an_planner *w)
         AN_TRY(w->launch[i].copy >= 0 ? launch_copy(w, &w->launch[i]) : launch_group(w, w->launch[i].group));
         for (int32_t s = before; s < w->plan->n_steps; s++) w->plan->step[s].phase = phase_of(w, &w->launch[i]);
     }
-    return w->cuts->more ? an_fail(w->err, AN_E_UNSUPPORTED, "%s", w->cuts->first) : AN_OK;
+    return w->cuts->more ? an_fail(w->err, AN_E_UNSUPPORTED, "%s", w->cuts->first) : an_lower_early(w);
 }

@@ -59,7 +59,7 @@ static an_arg call_output(an_planner *w, int32_t id, int o, an_call_tensor *out)
     return an_output_arg(w, id, o, NULL, numel * (int64_t)an_dtype_bytes(dtype));
 }
 
-/* ---- packed gradients, added up over ranks in place: bucket by bucket, in the order in which their elements are computed. The
+/* ---- packed gradients, added up over ranks in place, or each rank's part to itself: bucket by bucket, in the order in which their elements are computed. The
  * launches come behind the backward pass; a device that runs launches side by side finds that a bucket waits for its own gradients
  * alone (ir/dependencies.h). */
 
@@ -98,25 +98,95 @@ static void find_readiness(const an_plan *p, int32_t block, bucket *all, int64_t
         }
 }
 
+/* Which elements are a bucket's: the sums of all ranks are where the gradients are, those of a rank's part in an array of their own
+ * that every bucket adds to. */
+static void set_bucket(an_kernel *k, an_arg arg[2], const bucket *b, int64_t size)
+{
+    const int32_t n = (int32_t)(b->bytes / size);
+    arg[0].offset += b->from;
+    arg[0].bytes = b->bytes;
+    k->u.call.src[0].rank = 1;
+    k->u.call.src[0].shape[0] = n;
+    if (k->u.call.op == AN_OP_ALLREDUCE) {
+        arg[1].offset += b->from;
+        arg[1].bytes = b->bytes;
+        k->u.call.out[0].rank = 1;
+        k->u.call.out[0].shape[0] = n;
+    } else {
+        k->u.call.attr[2] = k->u.call.out[0].shape[0];
+        k->u.call.attr[3] = b->from / size;
+    }
+    k->flops = (uint64_t)n;
+    k->bytes = 2 * (uint64_t)b->bytes;
+}
+
 static an_status lower_buckets(an_planner *w, int32_t id, an_kernel k, const an_arg *whole)
 {
-    const int64_t size = (int64_t)an_dtype_bytes((an_dtype)w->g->node[id]->dtype), all = whole[1].bytes,
+    const int64_t size = (int64_t)an_dtype_bytes((an_dtype)w->g->node[id]->dtype), all = whole[0].bytes,
                   each = AN_MIN(bucket_bytes(all), all), n = an_ceil_div(all, each);
     bucket *b = AN_NEW_ARRAY(&w->scratch, bucket, n + 1);
     if (!b) return an_lower_no_memory(w);
     for (int64_t i = 0; i < n; i++) b[i] = (bucket){i * each, AN_MIN(each, all - i * each), -1};
-    find_readiness(w->plan, whole[1].value, b, n);
+    find_readiness(w->plan, whole[0].value, b, n);
     qsort(b, (size_t)n, sizeof *b, by_readiness);
     for (int64_t i = 0; i < n; i++) {
         an_arg arg[2] = {whole[0], whole[1]};
-        for (int a = 0; a < 2; a++) arg[a].offset += b[i].from, arg[a].bytes = b[i].bytes;
-        k.u.call.src[0].rank = k.u.call.out[0].rank = 1;
-        k.u.call.src[0].shape[0] = k.u.call.out[0].shape[0] = (int32_t)(b[i].bytes / size);
-        k.flops = (uint64_t)(b[i].bytes / size);
-        k.bytes = 2 * (uint64_t)b[i].bytes;
+        set_bucket(&k, arg, &b[i], size);
         AN_TRY(an_add_step(w, k, arg, 2, id, NULL));
     }
     return AN_OK;
+}
+
+/* Whether the step is a bucket of parts that may begin early. Its sums have memory of their own, unlike an ALLREDUCE's. */
+static bool is_early_part(const an_plan *p, int32_t s)
+{
+    const an_kernel *k = &p->kernel[p->step[s].kernel];
+    return k->kind == AN_KERNEL_CALL && k->u.call.op == AN_OP_REDUCESCATTER && k->u.call.attr[1] && k->u.call.attr[2];
+}
+
+/* The last step before s that writes in what s reads first; 0: none does. */
+static int32_t ready_at(const an_plan *p, int32_t s)
+{
+    const an_arg *read = &p->step[s].arg[0];
+    for (int32_t t = s - 1; t > 0; t--)
+        for (int a = 0; a < p->step[t].n_args; a++) {
+            const an_arg *x = &p->step[t].arg[a];
+            int64_t from = x->offset;
+            int32_t v = x->written ? x->value : -1;
+            for (; v >= 0 && v != read->value; v = p->value[v].inside) from += p->value[v].offset;
+            if (v >= 0 && from < read->offset + read->bytes && read->offset < from + x->bytes) return t;
+        }
+    return 0;
+}
+
+an_status an_lower_early(an_planner *w)
+{
+    an_plan *p = w->plan;
+    int32_t *ready = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_steps + 1), n_early = 0, n = 0;
+    an_plan_step *all = AN_NEW_ARRAY(&w->scratch, an_plan_step, p->n_steps + 1);
+    if (!ready || !all) return an_lower_no_memory(w);
+    for (int32_t s = 0; s < p->n_steps; s++) {
+        ready[s] = is_early_part(p, s) ? ready_at(p, s) : -1;
+        n_early += ready[s] >= 0;
+    }
+    for (int32_t s = 0; n_early > 0 && s < p->n_steps; s++) {
+        if (ready[s] < 0) all[n++] = p->step[s];
+        for (int32_t t = s + 1; t < p->n_steps; t++)
+            if (ready[t] == s) all[n++] = p->step[t];
+    }
+    for (int32_t s = 0; s < n; s++) p->step[s] = all[s];
+    return AN_OK;
+}
+
+/* Whether the exchange is made in buckets. Parts are only where launches run side by side: elsewhere one exchange is shorter. */
+static bool is_in_buckets(const an_planner *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (!an_is_exchange(n) || !n->numel) return false;
+    const int32_t base = an_base(w, n->src[0]);
+    if (n->op == AN_OP_ALLREDUCE) return w->node[base].container == id;
+    return n->op == AN_OP_REDUCESCATTER && w->g->node[base]->op == AN_OP_PACK && w->node[base].container < 0 &&
+           w->rq->target->side_by_side;
 }
 
 an_status an_lower_call(an_planner *w, an_fusion_group *gr)
@@ -138,8 +208,7 @@ an_status an_lower_call(an_planner *w, an_fusion_group *gr)
     k.u.call.n_out = an_ops[n->op].outputs;
     for (int i = 0; i < n->n_attr && i < (int)AN_COUNT(k.u.call.attr); i++) k.u.call.attr[i] = n->attr[i];
     for (int o = 0; o < an_ops[n->op].outputs; o++) arg[n_args++] = call_output(w, id, o, &k.u.call.out[o]);
-    if (n->op == AN_OP_ALLREDUCE && w->node[an_base(w, n->src[0])].container == id && n->numel)
-        return lower_buckets(w, id, k, arg);
+    if (is_in_buckets(w, id)) return lower_buckets(w, id, k, arg);
     k.flops = (uint64_t)n->numel;
     for (int i = 0; i < n_args; i++) k.bytes += (uint64_t)arg[i].bytes;
     return an_add_step(w, k, arg, n_args, id, NULL);

@@ -237,6 +237,8 @@ an_status an_lower_gemm(an_planner *w, an_fusion_group *gr);      /* lower_gemm.
 an_status an_lower_attention(an_planner *w, an_fusion_group *gr); /* lower_attention.c */
 an_status an_lower_scatter(an_planner *w, an_fusion_group *gr);   /* lower_call.c */
 an_status an_lower_call(an_planner *w, an_fusion_group *gr);
+/* Sums of parts of gradients, directly behind the last of these gradients: so their memory is theirs by then. */
+an_status an_lower_early(an_planner *w);
 an_status an_lower_concat(an_planner *w, an_fusion_group *gr); /* lower_copy.c */
 an_status an_lower_row_update(an_planner *w, an_fusion_group *gr);
 an_status an_lower_put_rows(an_planner *w, an_fusion_group *gr);

@@ -93,6 +93,19 @@ EXPORT int ncclReduceScatter(uint64_t in, uint64_t out, size_t n, int type, int 
     memmove((void *)(uintptr_t)out, (void *)(uintptr_t)mine, bytes);
     DONE(0);
 }
+EXPORT int ncclReduce(uint64_t in, uint64_t out, size_t n, int type, int how, int root, struct nccl_state *c, thing *s)
+{
+    static const size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+    CALL("ncclReduce");
+    if (type < 6 || type > 9 || how) complain("ncclReduce: type %d, operation %d", type, how);
+    if (root < 0 || root >= nccl.ranks) complain("ncclReduce: to rank %d of %d", root, nccl.ranks);
+    const size_t bytes = type >= 0 && type <= 9 ? n * sizes[type] : 0;
+    if (!exchanges("ncclReduce", c, s, in, bytes, nccl.rank == root ? out : in, bytes)) DONE(4);
+    if (nccl.rank == root && in != out && in < out + bytes && out < in + bytes)
+        complain("ncclReduce: source and destination overlap in part");
+    if (nccl.rank == root) memmove((void *)(uintptr_t)out, (void *)(uintptr_t)in, bytes);
+    DONE(0);
+}
 EXPORT int ncclAllGather(uint64_t in, uint64_t out, size_t n, int type, struct nccl_state *c, thing *s)
 {
     CALL("ncclAllGather");

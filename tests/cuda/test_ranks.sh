@@ -46,10 +46,17 @@ ok "devices=auto takes the GPUs that are there"
 train shard devices=2 shard=moments n_embd=32
 code_is 0
 same_calls shard
-equal "$(grep -c 'ncclReduceScatter.*captured' "$dir/shard.nccl.0")" 1 "parts of sums in the captured update"
+equal "$(grep -c 'ncclReduce .*captured' "$dir/shard.nccl.0")" 2 "sums of parts in the captured update: one for each rank"
 # the sums of squares, and the parameters
 equal "$(grep -c 'ncclAllGather.*captured' "$dir/shard.nccl.0")" 2 "gathers in the captured update"
 equal "$(grep -c 'ncclAllReduce.*captured' "$dir/shard.nccl.0")" 1 "sums in the captured update: of a block too small to be cut"
+for overlap in true false; do
+    train shard_$overlap devices=2 shard=moments n_embd=192 gradient_accumulation_steps=2 overlap=$overlap
+    code_is 0
+    same_calls shard_$overlap
+done
+[ "$(grep -c 'ncclReduce .*captured' "$dir/shard_true.nccl.0")" -gt 3 ] || fault "parts of gradients are not summed in buckets: $(cat "$dir/shard_true.nccl.0")"
+cmp -s "$dir/shard_true.nccl.0" "$dir/shard_false.nccl.0" || fault "shard=moments overlap=false asks for other sums: their bits may differ"
 ok "shard=moments: each rank gets its part of the gradients, and gathers the parameters"
 
 for overlap in true false; do

@@ -190,6 +190,8 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
     X(sum, "ncclAllReduce", (cu_pointer in, cu_pointer out, size_t n, int type, int how, nccl_comm c, cu_stream s))    \
     X(sum_part, "ncclReduceScatter",                                                                                   \
       (cu_pointer in, cu_pointer out, size_t n, int type, int how, nccl_comm c, cu_stream s))                          \
+    X(sum_at, "ncclReduce",                                                                                            \
+      (cu_pointer in, cu_pointer out, size_t n, int type, int how, int root, nccl_comm c, cu_stream s))                \
     X(gather, "ncclAllGather", (cu_pointer in, cu_pointer out, size_t n, int type, nccl_comm c, cu_stream s))          \
     X(send_all, "ncclBroadcast",                                                                                       \
       (cu_pointer in, cu_pointer out, size_t n, int type, int root, nccl_comm c, cu_stream s))

@@ -47,6 +47,8 @@ static an_status connect(an_err *err, an_device *d)
         status =
             check(err, d, d->nccl.sum_part(p, part, 64, NCCL_F32, NCCL_SUM, d->nccl_comm, d->stream), "a sum of parts");
     if (status == AN_OK)
+        status = check(err, d, d->nccl.sum_at(p, p, 16, NCCL_F32, NCCL_SUM, 0, d->nccl_comm, d->stream), "a sum");
+    if (status == AN_OK)
         status = check(err, d, d->nccl.gather(part, p, 256, NCCL_UINT8, d->nccl_comm, d->stream), "a gather");
     if (status == AN_OK)
         status = check(err, d, d->nccl.send_all(p, p, 256, NCCL_UINT8, 0, d->nccl_comm, d->stream), "a broadcast");
@@ -92,6 +94,24 @@ static an_status gather_range(an_err *err, an_device *d, const an_library_call_s
     return AN_OK;
 }
 
+/* Sums of a range of an array in parts: each rank that has some of it gets those. */
+static an_status sum_range(an_err *err, an_device *d, const an_library_call_spec *s, cu_pointer in, cu_pointer out)
+{
+    const an_dtype dtype = (an_dtype)s->src[0].dtype;
+    const size_t each = an_dtype_size(dtype);
+    for (int r = 0; r < an_comm_ranks(d->comm); r++) {
+        int64_t from;
+        const size_t n = (size_t)an_comm_range_of(s->attr[2], s->attr[3], s->src[0].shape[0], r, &from);
+        if (!n) continue;
+        AN_TRY(check(
+            err, d,
+            d->nccl.sum_at(in, out + (cu_pointer)from * each, n, type_of(dtype), NCCL_SUM, r, d->nccl_comm, d->stream),
+            "a sum of parts"));
+        in += n * each;
+    }
+    return AN_OK;
+}
+
 an_status an_cuda_exchange(an_err *err, an_device *d, const an_library_call_spec *s, cu_pointer in, cu_pointer out)
 {
     const an_call_tensor *x = &s->src[0];
@@ -101,6 +121,7 @@ an_status an_cuda_exchange(an_err *err, an_device *d, const an_library_call_spec
     if (s->op == AN_OP_ALLREDUCE)
         return check(err, d, d->nccl.sum(in, out, n, type_of((an_dtype)x->dtype), NCCL_SUM, d->nccl_comm, d->stream),
                      "a sum");
+    if (s->op == AN_OP_REDUCESCATTER && s->attr[2] > 0) return sum_range(err, d, s, in, out);
     if (s->op == AN_OP_REDUCESCATTER)
         return check(err, d,
                      d->nccl.sum_part(in, out, n / (size_t)s->attr[0], type_of((an_dtype)x->dtype), NCCL_SUM,
