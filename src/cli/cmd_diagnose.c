@@ -60,7 +60,8 @@ static void put_findings(an_text *out, const char *dir, const an_diagnosis *d)
         an_text_printf(out, "%s%s (%s)\n  evidence    %s\n  hypothesis  %s\n  first fix   %s", i ? "\n" : "",
                        f->symptom, f->rule, f->evidence, f->hypothesis, f->fix);
     }
-    if (d->judged < rules) an_text_printf(out, "\n%d rules had no figures: %s", rules - d->judged, d->lacks);
+    if (d->judged < rules)
+        an_text_printf(out, "\n%d rules had no figures, for want of: %s", rules - d->judged, d->lacks);
 }
 
 void an_cli_diagnosis_line(const char *dir)

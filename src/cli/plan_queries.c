@@ -24,19 +24,20 @@ static int telling_digits(uint64_t next, uint64_t budget)
     return digits;
 }
 
-static void put_fit(an_text *out, const an_fit *f, uint64_t budget)
+/* `sample`: what a batch is counted in, of the task. */
+static void put_fit(an_text *out, const an_fit *f, uint64_t budget, const char *sample)
 {
     char bytes[24], next[24], all[24];
     const char *with = f->recompute ? "recompute=on" : "recompute=off";
     const int digits = telling_digits(f->next_bytes, budget);
     if (f->batch_size == 0) {
-        an_text_printf(out, "nothing  %s: one sequence needs %s\n", with, close_bytes(f->next_bytes, digits, next));
+        an_text_printf(out, "nothing  %s: one %s needs %s\n", with, sample, close_bytes(f->next_bytes, digits, next));
         return;
     }
     an_text_printf(out, "fits     batch_size=%lld %s: %s of %s\n", (long long)f->batch_size, with,
                    close_bytes(f->total_bytes, digits, bytes), close_bytes(budget, digits, all));
     if (f->next_bytes)
-        an_text_printf(out, "         one more sequence: %s\n", close_bytes(f->next_bytes, digits, next));
+        an_text_printf(out, "         one more %s: %s\n", sample, close_bytes(f->next_bytes, digits, next));
     else
         an_text_puts(out, "         and more: no larger batch is tried\n");
 }
@@ -56,8 +57,8 @@ an_status an_plan_fit(an_err *err, const an_session *r, uint64_t budget, bool js
                        best->next_bytes, (long long)fit[0].batch_size, (long long)fit[1].batch_size);
         return an_print_line(err, &out);
     }
-    put_fit(&out, best, budget);
-    put_fit(&out, best == &fit[0] ? &fit[1] : &fit[0], budget);
+    put_fit(&out, best, budget, r->cfg.task->sample);
+    put_fit(&out, best == &fit[0] ? &fit[1] : &fit[0], budget, r->cfg.task->sample);
     out.len -= out.len > 0; /* an_print_line adds the newline */
     if (best->batch_size > 0) return an_print_line(err, &out);
     an_status status = an_print_line(err, &out);

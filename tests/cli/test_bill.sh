@@ -61,7 +61,7 @@ code_is 0
 run plan macbook batch_size=$((batch + 1)) recompute="$recompute" budget=0.03125
 code_is 2; says stderr "the budget is 32 MiB"
 run plan macbook --fit 32MiB
-code_is 0; says stdout "fits     batch_size=$batch recompute=$recompute"; says stdout "one more sequence"
+code_is 0; says stdout "fits     batch_size=$batch recompute=$recompute"; says stdout "one more window"
 run plan macbook --fit 1MiB
 code_is 2; says stderr "no batch fits"
 for size in some 0x10GiB -1GiB 99999999TiB 8388608TiB; do
@@ -70,7 +70,7 @@ for size in some 0x10GiB -1GiB 99999999TiB 8388608TiB; do
 done
 run plan macbook --fit 1GiB
 grep -q ' of 1\.0* GiB' "$dir/stdout" || fault "1 GiB is told as another amount: $(cat "$dir/stdout")"
-if grep -q 'sequence: 1\.0* GiB' "$dir/stdout"; then fault "one more sequence looks as if it fitted"; fi
+if grep -q 'window: 1\.0* GiB' "$dir/stdout"; then fault "one more window looks as if it fitted"; fi
 run plan gpt2 device=null:metal --fit 16GiB --json
 code_is 0; [ "$(value "$dir/stdout" batch_size)" -ge 1 ] || fault "nothing of gpt2 fits 16 GiB"
 # shellcheck disable=SC2086
