@@ -2,7 +2,7 @@
  * says where more adds little and what the memory admits.
  *
  * Invariant: a point is measured by `anneal train` itself, in a process of its own: with its loader, its metrics and its
- * memory. A point whose run is there, with these settings and of this program, is not run again. */
+ * memory. A point is not run again where its folder already has a complete run of these settings and this program. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "cli/measured_run.h"
@@ -80,6 +80,8 @@ static an_status add_axis(an_err *err, job *j, const char *text)
     char had[MOST_AXES][AN_SWEEP_AXES_BYTES];
     if (!equals || equals == text || !equals[1])
         return an_fail(err, AN_E_USAGE, "sweep: over=%.100s: as dtype=float32,bfloat16", text);
+    if (text[strcspn(text, " \t")])
+        return an_fail(err, AN_E_USAGE, "sweep: over=%.100s: a value cannot have a blank", text);
     memcpy(had, j->axes, sizeof had);
     j->n_axes = 0;
     for (int i = 0; i < before; i++)
@@ -116,7 +118,7 @@ static an_status read_arguments(an_err *err, job *j)
     return AN_OK;
 }
 
-/* The settings with one combination of axes. */
+/* The run's settings with one combination of axes, KEY=VALUE with a blank between two. */
 static an_status settings_of(an_err *err, const job *j, const char *axes, an_train_config *out)
 {
     char text[AN_SWEEP_AXES_BYTES];
@@ -194,7 +196,7 @@ __attribute__((format(printf, 2, 3))) static void add_argument(arguments *a, con
     a->argv[a->n++] = a->text[a->n_text++];
 }
 
-/* What a point's run is made of: in its note, by which a run that is there is known. */
+/* Writes what a point's run is made of. It is the run's note, so that a later sweep recognises the run. */
 static void describe(const job *j, const an_sweep_point *p, char out[AN_CONFIG_TEXT_BYTES])
 {
     int n = snprintf(out, AN_CONFIG_TEXT_BYTES, "sweep: %s %s steps=%lld", j->args->words[0], p->axes,
@@ -302,7 +304,7 @@ static an_status run_point(an_err *err, job *j, an_sweep_point *p)
     return AN_OK;
 }
 
-/* Puts the point at its place: behind those of its axes with a smaller batch. */
+/* Puts the point at its place: after those of its axes with a smaller batch. */
 static an_sweep_point *insert(an_sweep *s, const an_sweep_point *p)
 {
     int at = s->n;

@@ -102,6 +102,8 @@ static an_status change(an_err *err, const char *text, an_train_config *c)
                        text);
     int64_t now;
     memcpy(&now, (const char *)c + f->offset, sizeof now);
+    if (op == '*' && by > INT64_MAX / AN_MAX(now, 1))
+        return an_fail(err, AN_E_USAGE, "what_if=%.64s: the product is too large", text);
     snprintf(number, sizeof number, "%lld", (long long)(op == '*' ? now * by : now / by));
     return an_config_set(err, &keys, c, "what_if", key, number);
 }

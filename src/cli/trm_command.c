@@ -83,7 +83,7 @@ static an_status add_command(an_err *err, int argc, char **argv, an_argv *out, i
 
 /* ---- settings */
 
-/* NULL behind a name: it has no meaning here and is ignored, with a note. */
+/* `ours` NULL: the setting has no meaning here and is ignored, with a note. */
 static const struct {
     const char *theirs, *ours;
 } names[] = {{"lr", "learning_rate"},
@@ -133,12 +133,13 @@ static bool is_recursive(const an_model *m)
     return m && an_config_find(m->keys, "arch.H_cycles");
 }
 
-/* What of a schedule has another name where the task is puzzles. */
+/* What is kept of the settings while they are rewritten: some have another name where the task is puzzles, some make up
+ * the name of the run's folder. */
 typedef struct schedule {
     bool puzzles;
     double lr, min_ratio; /* of puzzles: -1 where they are not given */
     bool has_out;
-    const char *data, *run_name; /* as given; NULL: not */
+    const char *data, *run_name; /* as given, owned by the rewritten arguments; NULL: not given */
 } schedule;
 
 static const char *schedule_name(const schedule *s, const char *key)
@@ -157,15 +158,18 @@ static an_status check_group(an_err *err, const char *value)
                    value);
 }
 
-/* What a run's folder is made of. */
-static void note_folder(schedule *s, const char *key, const char *value)
+/* Keeps the values that the name of a run's folder is made of: copies, since those of a file are freed before. */
+static an_status note_folder(an_err *err, schedule *s, const char *key, const char *value, an_argv *out)
 {
     if (is(key, "out") || is(key, "out_dir") || is(key, "checkpoint_path")) s->has_out = true;
-    if (is(key, "data_paths") || is(key, "data")) s->data = value;
-    if (is(key, "run_name")) s->run_name = value;
+    const bool data = is(key, "data_paths") || is(key, "data");
+    if (!data && !is(key, "run_name")) return AN_OK;
+    const char **kept = data ? &s->data : &s->run_name;
+    *kept = an_argv_printf(out, "%s", value);
+    return *kept ? AN_OK : an_fail_nomem(err, "arguments", strlen(value));
 }
 
-/* key=value under our names. */
+/* Adds one argument of TinyRecursiveModels' pretrain.py, key=value under the names of this program. */
 static an_status add_setting(an_err *err, const char *argument, schedule *s, an_argv *out)
 {
     const char *equals = strchr(argument, '='), *begin = argument;
@@ -178,7 +182,7 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     key[n] = 0;
     if (is(key, "arch")) return check_group(err, equals + 1);
     if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
-    note_folder(s, key, equals + 1);
+    AN_TRY(note_folder(err, s, key, equals + 1, out));
     if (is(key, "lr_min_ratio") && s->puzzles) return s->min_ratio = strtod(equals + 1, NULL), AN_OK;
     if (schedule_name(s, key)) return put_setting(err, out, schedule_name(s, key), equals + 1);
     for (size_t i = 0; i < AN_COUNT(names); i++) {
@@ -315,7 +319,7 @@ static an_status add_arguments(an_err *err, int argc, char **argv, int first, bo
     return put_setting(err, out, "min_lr", number);
 }
 
-/* The words behind --subsets, up to the next option, as one with commas. */
+/* The words after --subsets, up to the next option, as one word with commas between them. */
 static an_status add_list(an_err *err, int n, char **kept, int *i, an_argv *out)
 {
     an_text list = {0};

@@ -8,7 +8,7 @@
  *     torchrun                         is refused in front of a script, with what to do instead
  *     key=v, +key=v, arch.key=v        settings: lr is learning_rate, global_batch_size batch_size, ...;
  *                                      lists with or without brackets
- *     an argument of blanks            (left by a comment behind a backslash) is ignored with a note
+ *     an argument of blanks            (left by a comment after a backslash) is ignored with a note
  *
  * Owns:      this translation, which is applied before anything else reads an argument.
  * Does not:  check settings: the tables of keys do (cli/args.c).
@@ -21,7 +21,7 @@
 enum { AN_MAX_ARGUMENTS = 256 };
 
 typedef struct an_argv {
-    char *argv[AN_MAX_ARGUMENTS + 1]; /* argv[0] is the program; NULL behind the last */
+    char *argv[AN_MAX_ARGUMENTS + 1]; /* argv[0] is the program; NULL after the last */
     int argc;
     void *made[4 * AN_MAX_ARGUMENTS]; /* blocks to free */
     int n_made;

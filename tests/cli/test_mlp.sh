@@ -94,6 +94,8 @@ run plan mlp --json
 code_is 0; has_keys "$dir/stdout" parameters peak_bytes
 run plan mlp what_if=batch/2 --json
 code_is 0; says stdout batch/2
+run plan mlp what_if=batch*9223372036854775807
+code_is 1; says stderr "the product is too large"
 run plan mlp --fit 1MiB
 code_is 0; says stdout "fits     batch_size="
 ok "plan tells the bill, other batches and the largest that fits"

@@ -58,6 +58,8 @@ run sweep demo over=dtyp=float32
 code_is 1; says stderr "dtyp"
 run sweep demo over=dtype=float32,,bfloat16
 code_is 1; says stderr "missing at a comma"
+run sweep demo "over=dtype=float32 x"
+code_is 1; says stderr "a value cannot have a blank"
 run sweep demo over=dtype=float31 out="$dir/none"
 code_is 1
 run sweep demo budget=much

@@ -132,6 +132,9 @@ run pretrain.py --config-path config --config-name cfg_mine out=mine device=cpu 
 code_is 0; says stderr "means nothing here"
 grep -q "arch.hidden_size: 16" mine/config.yaml || fault "the group's file was not read"
 equal "$(sed -n 's/^max_iters: //p' mine/config.yaml) $(sed -n 's/^min_lr: //p' mine/config.yaml)" "2 0.0005" "updates and least rate"
+printf 'run_name: named in the file\n' >>config/cfg_mine.yaml
+run pretrain.py --config-path config --config-name cfg_mine device=cpu arch.seq_len=32
+code_is 0; is_file checkpoints/Example-chat-dataset-ACT-torch/named-in-the-file/last.safetensors
 printf 'defaults:\n- cfg_loop\n' >config/cfg_loop.yaml
 run pretrain.py --config-path config --config-name cfg_loop out=no
 code_is 1; says stderr "without end"
