@@ -153,7 +153,7 @@ static an_status add_dashed(an_err *err, const an_command *c, an_args *a, const 
 {
     char key[64];
     *used = 1;
-    if (!*name) return an_fail(err, AN_E_USAGE, "%s: -- has no name behind it; usage: anneal %s", c->name, c->usage);
+    if (!*name) return an_fail(err, AN_E_USAGE, "%s: -- has no name after it; usage: anneal %s", c->name, c->usage);
     if (strcmp(name, "json") == 0 && c->json) return a->json = true, AN_OK;
     if (strcmp(name, "quiet") == 0) return a->quiet = true, AN_OK;
     snprintf(key, sizeof key, "%s", name);

@@ -79,12 +79,21 @@ void an_print_folded(FILE *f, const char *text);
 /* Launches of a bill that the CPU runs for the GPU: how many, why, their bytes and waits. */
 enum { AN_CLI_ON_CPU_BYTES = 160 };
 const char *an_cli_on_cpu(const an_bill *b, an_cpu_launches n, char out[AN_CLI_ON_CPU_BYTES]);
-/* A sentence and a newline to stderr, folded. */
-void an_cli_warn(an_ctx *cx); /* settings that have no effect on this device, or may do harm */
+/* The columns that a line on stderr may have: 79, or those of a narrower terminal less one. */
+int an_terminal_columns(void);
+/* Says on stderr which settings have no effect on this device, or may do harm. */
+void an_cli_warn(an_ctx *cx);
+/* Writes a sentence and a newline to stderr, folded; the line of an open progress bar is taken away first. */
 void an_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The commit that the program was built from, "-dirty" behind it when files differed; "" outside of a git checkout. */
+/* The commit that the program was built from, followed by "-dirty" when files differed; "" outside of a git checkout. */
 extern const char an_commit[];
+/* The compiler that the program was built with; clang has its name in __VERSION__, gcc has not. */
+#ifdef __clang__
+#define AN_COMPILER __VERSION__
+#else
+#define AN_COMPILER "gcc " __VERSION__
+#endif
 
 /* Called first: files that shrink or grow too large become errors, and compilers end with the program. */
 void an_signals_begin(void);
@@ -92,6 +101,8 @@ void an_signals_begin(void);
  * where nohup made it so.) A file size limit is an error. */
 void an_interrupt_catch(void);
 bool an_interrupt_seen(void *unused);
+/* Waits; a signal that is caught ends the wait early. */
+void an_nap(double seconds);
 
 /* A regular file, or for "-" standard input to its end or until the program is interrupted; above max_bytes it is
  * refused. */

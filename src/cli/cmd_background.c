@@ -13,12 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static void nap(double seconds)
-{
-    const struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * fmod(seconds, 1))};
-    nanosleep(&t, NULL);
-}
-
 /* ---- ps */
 
 enum { MOST_RUNS = 1000 };
@@ -139,7 +133,7 @@ an_status an_cmd_stop(an_err *err, const an_args *args, int *exit_code)
             an_say("asked; it saves and ends after its update");
             return AN_OK;
         }
-        nap(0.1);
+        an_nap(0.1);
     }
     an_say("stopped and saved; anneal resume %s goes on", dir);
     return AN_OK;
@@ -156,8 +150,8 @@ static const an_config_field logs_fields[] = {
 };
 const an_config an_logs_keys = {.fields = logs_fields, .n = AN_COUNT(logs_fields)};
 
-/* Copies what is behind the place where the file offset is. On a terminal without control characters: a folder may have
- * been received. */
+/* Copies the rest of the file, from its offset on, to stdout; to a terminal without control characters, since a folder
+ * may come from someone else. */
 static an_status copy_rest(an_err *err, int fd, const char *path)
 {
     char block[65536];
@@ -196,7 +190,7 @@ an_status an_cmd_logs(an_err *err, const an_args *args, int *exit_code)
         running = v.follow && an_run_dir_is_locked(dir); /* asked first: what is written before the end is read below */
         status = copy_rest(err, fd, path);
         if (status != AN_OK) break;
-        if (running) nap(0.2);
+        if (running) an_nap(0.2);
     }
     close(fd);
     return status;

@@ -133,7 +133,7 @@ static void put_timed(an_text *out, const an_lanes *l, const an_decision *d, boo
     } else if (l->mlx.n > 0) {
         an_text_printf(
             out,
-            "timed     mlx: %.4g ms an update, %.4g units/s, %.3g times the time of lane 1; %d updates behind "
+            "timed     mlx: %.4g ms an update, %.4g units/s, %.3g times the time of lane 1; %d updates after "
             "the first tenth, %s\n          the same shapes, weights and batches of its own: no rule applies to it\n",
             l->mlx.ms, speed, l->mlx.ms / d->lane[0].ms, l->mlx.n, l->mlx.on);
     }

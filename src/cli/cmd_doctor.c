@@ -6,12 +6,6 @@
 #include <anneal_tools.h>
 #include <string.h>
 
-#ifdef __clang__
-#define COMPILER __VERSION__ /* names itself */
-#else
-#define COMPILER "gcc " __VERSION__
-#endif
-
 typedef struct doctor_values {
     char device[AN_CONFIG_TEXT_BYTES], cc[AN_CONFIG_TEXT_BYTES], cache_dir[AN_CONFIG_TEXT_BYTES];
     bool measure, clean_cache;
@@ -164,7 +158,7 @@ static void print_ranks(an_text *out, an_text *w, const an_doctor *d)
 static void print_all(an_text *out, const an_doctor *d)
 {
     an_text w = {0};
-    an_text_printf(&w, "%s, compiled by %s", AN_VERSION, COMPILER);
+    an_text_printf(&w, "%s, compiled by %s", AN_VERSION, AN_COMPILER);
     end_row(out, "anneal", &w);
     print_machine(out, &w, &d->os);
     print_compiler(out, &w, d);

@@ -60,7 +60,7 @@ static size_t unfinished(const an_text *t)
     return n < t->len && (unsigned char)t->data[t->len - 1 - n] >= 0xC0 ? n + 1 : 0;
 }
 
-/* Prints what is decoded, without blanks before the first word and behind the last one. */
+/* Prints what is decoded, without blanks before the first word and after the last one. */
 static void write_held(talk *k, bool end)
 {
     size_t skip = 0, keep = unfinished(&k->held);
@@ -182,8 +182,6 @@ static an_status converse_all(an_err *err, talk *k)
     an_text_free(&line);
     return status;
 }
-
-/* ---- */
 
 static an_status speak(an_err *err, an_session *r, const values *v, bool quiet)
 {

@@ -49,7 +49,7 @@ enum { PATH_BYTES = 1024 };
 
 /* ---- downloads */
 
-static void tell(void *arg, uint64_t have, uint64_t bytes)
+void an_prepare_tell_download(void *arg, uint64_t have, uint64_t bytes)
 {
     fprintf(stderr, "\r%s: %3.0f %%", (const char *)arg, 100.0 * (double)have / (double)bytes);
     if (have == bytes) fputc('\n', stderr);
@@ -68,7 +68,7 @@ static an_status fetch(an_err *err, const known_file *f, const char *into, const
                            .sha256 = f->sha256,
                            .bytes = f->bytes,
                            .otherwise = otherwise,
-                           .tell = !quiet && isatty(STDERR_FILENO) ? tell : NULL,
+                           .tell = !quiet && isatty(STDERR_FILENO) ? an_prepare_tell_download : NULL,
                            .arg = (void *)(uintptr_t)f->name};
     return an_download_file(err, &d);
 }

@@ -25,6 +25,9 @@ an_status an_prepare_begin(an_err *err, const char *out, an_prepare_folder *made
 /* Takes what came of it. In a sentence the scratch folder is called `out`. */
 an_status an_prepare_end(an_err *err, an_prepare_folder *made, an_status status);
 
+/* The `tell` of an an_download, on a terminal: draws how much of the file named `arg` has come. */
+void an_prepare_tell_download(void *arg, uint64_t have, uint64_t bytes);
+
 /* GPT-2's tokenizer of a folder, into which its two files are downloaded unless they are there. */
 an_status an_prepare_gpt2(an_err *err, const char *folder, const char *mirror, bool quiet, an_tokenizer **out);
 

@@ -75,7 +75,7 @@ static void print_stages(an_text *out, const an_loader_times *t)
 
 static void print_summary(an_text *out, const an_profile_result *p, const an_train_config *c, const profile_values *v)
 {
-    an_text_printf(out, "window    %lld step%s behind the first and %lld of warm-up; %s\n", (long long)v->steps,
+    an_text_printf(out, "window    %lld step%s after the first and %lld of warm-up; %s\n", (long long)v->steps,
                    v->steps == 1 ? "" : "s", (long long)v->warmup,
                    strcmp(v->inputs, "fixed") == 0 ? "one random batch" : "the run's data");
     an_text_printf(out, "step      %.3f ms, %.0f %s/s on %s%s\n", p->step_ms, 1e3 * (double)p->units / p->step_ms,

@@ -44,7 +44,7 @@ static void put_conditions(an_text *out, const an_profile_diff *d)
         if (10 * d->file[i].n_above > d->file[i].n_launches)
             an_text_printf(
                 out,
-                "note      %d launches of %c beat the roof that was measured behind them: that machine was busy, or "
+                "note      %d launches of %c beat the roof that was measured after them: that machine was busy, or "
                 "their data lay in caches; profile again on a quiet one\n",
                 d->file[i].n_above, "AB"[i]);
     if (d->factor == 1) return;

@@ -14,12 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifdef __clang__
-#define COMPILER __VERSION__ /* names itself */
-#else
-#define COMPILER "gcc " __VERSION__
-#endif
-
 typedef struct selftest_values {
     char report[AN_CONFIG_TEXT_BYTES];
     int64_t steps, size;
@@ -158,7 +152,8 @@ static an_status open_report(an_err *err, table *t, const an_train_config *c, co
     an_system_info_json(&os, &facts);
     an_train_config_yaml(c, &settings);
     strftime(now, sizeof now, "%Y-%m-%d %H:%M:%S UTC", gmtime(&seconds));
-    fprintf(t->report, "anneal selftest: %s on %s\nversion: %s %s, compiled by " COMPILER "\ntime: %s\n\n-- machine\n",
+    fprintf(t->report,
+            "anneal selftest: %s on %s\nversion: %s %s, compiled by " AN_COMPILER "\ntime: %s\n\n-- machine\n",
             c->preset, c->device, AN_VERSION, an_commit, now);
     for (const char *p = facts.data ? facts.data : ""; *p; p++) { /* a fact a line */
         if (*p == '{' || *p == '}') continue;

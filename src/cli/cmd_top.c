@@ -264,12 +264,6 @@ static void json_look(const look *l, const an_sensors *s, const an_gpu_sensors *
 
 /* ---- the command */
 
-static void nap(double seconds)
-{
-    const struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * fmod(seconds, 1))};
-    nanosleep(&t, NULL); /* a signal ends it */
-}
-
 static an_status show(an_err *err, const look *a, const look *b, const an_gpu_watch *watch, const char *why, bool json)
 {
     static an_gpu_sensors gpu[AN_GPU_SENSORS_MOST];
@@ -303,7 +297,7 @@ an_status an_cmd_top(an_err *err, const an_args *args, int *exit_code)
     an_interrupt_catch();
     take_look(&l[0], NULL);
     for (int now = 1;; now ^= 1) {
-        nap(once ? AN_MIN(v.seconds, 1) : v.seconds);
+        an_nap(once ? AN_MIN(v.seconds, 1) : v.seconds);
         if (an_interrupt_seen(NULL)) break;
         take_look(&l[now], &l[now ^ 1]);
         if (terminal && !once) fputs("\033[H\033[J", stdout);

@@ -84,7 +84,8 @@ static void look_at_storage(an_session *r, bool quiet, an_storage *look)
     if (!quiet && an_storage_warning(look, "data", r->cfg.data, text)) an_say("note    %s", text);
 }
 
-/* Who hears of a run: the narrator, and where they were asked for TensorBoard and a page. */
+/* What shows a run while it trains: the progress on stderr and, where they were asked for, files for TensorBoard and a
+ * page. */
 typedef struct console {
     an_progress narrator;
     an_tensorboard board;
@@ -283,8 +284,7 @@ static an_status open_settings(an_err *err, const an_args *args, an_train_config
     if (!args->n_words && !data)
         return an_fail(err, AN_E_USAGE,
                        "train: usage: anneal train PRESET|FILE; name a preset or a file of settings, or data= for "
-                       "nanoGPT's defaults; "
-                       "anneal help train lists them");
+                       "nanoGPT's defaults; anneal help train lists them");
     const char *name = args->n_words ? args->words[0] : "gpt2";
     const an_model *model;
     AN_TRY(an_train_config_open(err, name, c));

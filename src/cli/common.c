@@ -10,6 +10,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 const char *an_program = "anneal";
@@ -52,7 +54,7 @@ static void on_early_signal(int signal_number)
     raise(signal_number);
 }
 
-static void catch (void (*handler)(int))
+static void catch_ends_with(void (*handler)(int))
 {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < AN_COUNT(ends); i++) {
@@ -67,12 +69,12 @@ void an_signals_begin(void)
 {
     an_guard_maps();
     signal(SIGXFSZ, SIG_IGN); /* exceeding a file size limit becomes an error, not a signal */
-    catch (on_early_signal);
+    catch_ends_with(on_early_signal);
 }
 
 void an_interrupt_catch(void)
 {
-    catch (on_signal);
+    catch_ends_with(on_signal);
 }
 
 bool an_interrupt_seen(void *unused)
@@ -202,10 +204,23 @@ an_status an_print_line(an_err *err, an_text *line)
     return status;
 }
 
-/* At most 79 columns: a cursor behind the 80th may begin a new line. */
+/* At most 79 columns: a terminal may begin a new line after the 80th. */
 enum { COLUMNS = 79, INDENT = 8 };
 
-/* The start of the second column of a table's line: after the first two blanks behind a word. */
+int an_terminal_columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20 || size.ws_col > COLUMNS) return COLUMNS;
+    return size.ws_col - 1;
+}
+
+void an_nap(double seconds)
+{
+    const struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * fmod(seconds, 1))};
+    nanosleep(&t, NULL);
+}
+
+/* The start of the second column of a table's line: after the first two blanks that follow a word. */
 static int second_column(const char *line, int n)
 {
     int at = (int)strspn(line, " ");

@@ -37,10 +37,8 @@ static bool is_same(const char *a, const char *b)
 
 static bool is_pack(const char *path)
 {
-    char head[4] = "";
     an_map_file map;
     if (!is_file(path) || an_file_map(NULL, path, &map) != AN_OK) return false;
-    memcpy(head, map.data, AN_MIN(sizeof head, map.bytes));
     const bool zip = an_zip_is(map.data, map.bytes);
     an_file_unmap(&map);
     return zip;
@@ -54,7 +52,7 @@ bool an_lanes_are_measured(const an_args *args)
     return args->n_words == 1 && !folder && !is_pack(word) && (is_file(word) || !strchr(word, '/'));
 }
 
-/* ---- runs that are there */
+/* ---- runs that were trained before */
 
 /* The history of a pack, through a folder of its own. */
 static an_status read_pack(an_err *err, const char *path, an_run_record *out)

@@ -35,12 +35,12 @@ void an_lanes_free(an_lanes *l);
 /* Whether the one word is no run and no pack, and so a preset or a file of settings. */
 bool an_lanes_are_measured(const an_args *args);
 /* Trains `steps` updates on the CPU, which is the reference, then on each other device that runs here, in folders of
- * their own in `out`; a run that is there, of these settings and this program, is not trained again. MLX, where its
- * Python package is there, is timed each time. `keys` and `values` are the command's own. */
+ * their own in `out`; one that already has a complete run of these settings and this program is not trained again. MLX,
+ * where its Python package is installed, is timed each time. `keys` and `values` are the command's own. */
 an_status an_lanes_measure(an_err *err, const an_args *args, const an_config *keys, void *values,
                            const an_lane_values *v, an_lanes *out, bool *interrupted);
-/* Of each word: a run's folder, or a pack (anneal pack), whose history is read and nothing else. AN_E_USAGE: one of
- * them twice. */
+/* Reads the history of each word: a run's folder, or a pack (anneal pack), of which nothing else is read. AN_E_USAGE:
+ * one of them twice. */
 an_status an_lanes_read(an_err *err, const an_args *args, const an_config *keys, void *values, an_lanes *out);
 
 #endif

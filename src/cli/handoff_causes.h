@@ -8,8 +8,9 @@
 #include "cli/handoff_smoke.h"
 #include "report/run_record.h"
 
-/* Measures for about a second, in the folder of the window. `run`: the received record, `window`: the smoke window's;
- * `throttled`: how often the processor was slowed for its heat before the window (AN_UNKNOWN). */
+/* Measures for about a second which causes of a difference are likely. `s`: what the smoke window measured, `run`: the
+ * received record; `dir`: the folder of the smoke window's run; `interval`: its log_interval; `throttled`: how often
+ * the processor was slowed for its heat before the window (AN_UNKNOWN). */
 void an_causes_measure(const an_handoff *h, const an_smoke *s, const an_run_record *run, const char *dir,
                        int64_t throttled, int64_t interval, an_cause out[AN_CAUSES]);
 

@@ -17,7 +17,7 @@ typedef struct an_cause {
 
 typedef struct an_smoke {
     int64_t updates;
-    double ms, units_per_s;    /* medians behind the first tenth; NaN: unknown */
+    double ms, units_per_s;    /* medians after the first tenth; NaN: unknown */
     double live_bytes, growth; /* at the end; from the second tenth to the last, as a share */
     double wait_share;         /* of the updates' time that waited for data */
     double cpu_wait_ms;        /* of an update, waiting for a processor that others used; NaN: not told */

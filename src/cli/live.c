@@ -49,7 +49,7 @@ an_status an_live_open(an_err *err, const an_live_values *v, const an_session *r
 
 /* ---- samples */
 
-/* Tasks whose runs are continued with `anneal sample`. A sample that cannot be drawn is none. */
+/* Starts `anneal sample` on the folder of the run. Where that fails the page shows no sample. */
 static void begin_sample(an_live *l)
 {
     const char *const argv[] = {"nice",       "-n",        "19",         an_program, "sample", l->out,

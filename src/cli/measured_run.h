@@ -1,6 +1,6 @@
 /* measured_run.h: what commands share that measure by training for a while, each time in a process and a folder of its own.
  *
- * Owns:      whether such a run is there already, the sentence that one failed with, what is kept of it.
+ * Owns:      whether such a run exists already, the sentence that one failed with, what is kept of it.
  * Does not:  start it, or know what is measured. */
 #ifndef AN_CLI_MEASURED_RUN_H
 #define AN_CLI_MEASURED_RUN_H

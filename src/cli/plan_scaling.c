@@ -33,7 +33,8 @@ static bool is_gpu(const an_ctx *cx)
     return false;
 }
 
-/* Bytes that an update exchanges, as those of sums over all ranks: each is a reduce-scatter and a gather, of half the bytes. */
+/* Bytes that an update exchanges, as those of sums over all ranks: each is a reduce-scatter and a gather, of half the
+ * bytes. */
 static double exchanged_bytes(const an_train_config *c, double parameters)
 {
     const double gradients = (c->exchange_dtype == AN_BF16 ? 2.0 : 4.0) * parameters, weights = 4.0 * parameters,
@@ -98,7 +99,7 @@ void an_plan_print_scaling(const an_session *r, const an_plan_scaling *v)
            an_bytes_text(link->bytes_per_s, text), 1e6 * link->hop_s);
     printf("exchange       %s of %s an update, %s\n", an_bytes_text(work.exchanged_bytes, text),
            strcmp(r->cfg.shard, "weights") == 0 ? "gradients and weights" : "gradients",
-           work.overlap ? "beside the backward pass" : "behind the backward pass");
+           work.overlap ? "beside the backward pass" : "after the backward pass");
     printf("%7s  %12s  %12s  %12s  %s\n", "devices", "exchange", "not hidden", "update", "of as many times one");
     for (int64_t n = 2; n <= v->devices; n = more(n, v->devices)) {
         an_scaling s;

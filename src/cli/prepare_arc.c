@@ -28,7 +28,7 @@ static const an_config_field fields[] = {
     {"num_aug", AN_CONFIG_INT, AT(num_aug), "1000", 0, 1e6, NULL,
      "images of each puzzle, beside itself: turned, reflected, colours 1 to 9 exchanged"},
     {"puzzle_identifiers_start", AN_CONFIG_INT, AT(identifiers_start), "1", 1, 1e9, NULL,
-     "the first puzzle's identifier; behind those of another folder, both can be trained on together"},
+     "the first puzzle's identifier; where it follows those of another folder, both can be trained on together"},
     {"seed", AN_CONFIG_INT, AT(seed), "42", 0, 1e15, NULL, "of every choice; the same gives the same files"},
 };
 const an_config an_prepare_arc_keys = {.fields = fields, .n = AN_COUNT(fields)};

@@ -101,7 +101,7 @@ static an_status print_result(an_err *err, const char *out, int32_t vocab, const
     return an_print_line(err, &line);
 }
 
-/* Takes `list`. */
+/* Writes the data set of the conversations and prints what it is. Frees `list` in every case. */
 static an_status build(an_err *err, values *v, const an_args *args, an_conversations *list, const char *source,
                        const char *out, bool instead)
 {

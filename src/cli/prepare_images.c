@@ -25,7 +25,7 @@ const an_config an_prepare_fashion_mnist_keys = {.fields = fields, .n = AN_COUNT
 static const char debian[] = "/usr/share/datasets/fashion-mnist",
                   address[] = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion";
 
-/* Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017: the packed files as published, and what is in them behind the header
+/* Xiao, Rasul and Vollgraf, "Fashion-MNIST", 2017: the packed files as published, and the data in them after the header
  * (Debian packs them anew). */
 static const struct {
     const char *name, *packed_sha256;
@@ -44,12 +44,6 @@ static const struct {
 
 enum { PATH_BYTES = 2 * AN_CONFIG_TEXT_BYTES };
 
-static void tell(void *arg, uint64_t have, uint64_t bytes)
-{
-    fprintf(stderr, "\r%s: %3.0f %%", (const char *)arg, 100.0 * (double)have / (double)bytes);
-    if (have == bytes) fputc('\n', stderr);
-}
-
 static an_status download(an_err *err, const values *v, bool quiet)
 {
     char url[PATH_BYTES], path[PATH_BYTES];
@@ -62,7 +56,7 @@ static an_status download(an_err *err, const values *v, bool quiet)
                                .bytes = files[i].packed_bytes,
                                .otherwise = "install Debian's package dataset-fashion-mnist, or name a folder with "
                                             "the four files with --from DIR",
-                               .tell = !quiet && isatty(STDERR_FILENO) ? tell : NULL,
+                               .tell = !quiet && isatty(STDERR_FILENO) ? an_prepare_tell_download : NULL,
                                .arg = (void *)(uintptr_t)files[i].name};
         AN_TRY(an_download_file(err, &d));
     }
@@ -98,7 +92,7 @@ static an_status take(an_err *err, const char *folder, size_t i, const char *out
     an_status status = AN_OK;
     if (strcmp(sha256, files[i].sha256) != 0)
         status = an_fail(err, AN_E_DATA,
-                         "%s: not Fashion-MNIST's (sha256 %s behind the header, not %s); data=%s takes any such folder",
+                         "%s: not Fashion-MNIST's (sha256 %s after the header, not %s); data=%s takes any such folder",
                          path, sha256, files[i].sha256, folder);
     snprintf(path, sizeof path, "%s/%s", out, files[i].name);
     if (status == AN_OK) status = write_file(err, path, &x);

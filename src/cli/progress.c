@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -178,18 +177,11 @@ static double resident_bytes(void)
 }
 
 /* Columns of the terminal, at most 79. */
-static int columns(void)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20 || size.ws_col > COLUMNS) return COLUMNS;
-    return size.ws_col - 1;
-}
-
 /* Fields with two blanks between them, or one where that is too wide; what is wider still is cut. */
 static void put_fields(const an_progress *n, char fields[][40], int count)
 {
     char line[12 * 42];
-    int wide = n->terminal ? columns() : COLUMNS, used = 0, total = 0;
+    int wide = n->terminal ? an_terminal_columns() : COLUMNS, used = 0, total = 0;
     for (int i = 0; i < count; i++) total += (int)strlen(fields[i]) + (i > 0 ? 2 : 0);
     for (int i = 0; i < count; i++)
         used += snprintf(line + used, sizeof line - (size_t)used, "%s%s",

@@ -11,7 +11,7 @@ typedef struct an_progress {
     bool quiet, terminal, nanogpt;
     bool warned;        /* of a loss far above that of guessing */
     double shown;       /* clock when progress was last shown */
-    bool open_line;     /* the cursor is behind a progress line that has no newline so far */
+    bool open_line;     /* the cursor is at the end of a progress line that has no newline so far */
     double peak_gflops; /* of this machine's multiply-adds, measured once; 0: not known, < 0: not measured yet */
     const an_estimate *estimate; /* the memory that the run takes; NULL: not printed */
     int64_t first_step;          /* that was logged; < 0: none yet. nanoGPT gives no MFU for the first five */

@@ -1,6 +1,7 @@
 /* progress_bar.c: see progress_bar.h. */
 #define _DEFAULT_SOURCE
 #include "cli/progress_bar.h"
+#include "cli/cli.h"
 #include "cli/progress.h"
 #include "platform/platform.h"
 #include <dirent.h>
@@ -9,12 +10,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_COLUMNS = 79, TICK_MS = 250 };
+enum { TICK_MS = 250 };
 static const double FIRST_SECONDS = 1; /* a command that is done by then shows nothing */
 
 struct an_bar {
@@ -58,14 +58,6 @@ void an_bar_line(const char *what, const char *unit, int64_t done, int64_t all, 
     snprintf(out, 160, "%.*s", AN_MAX(columns, 0), line);
 }
 
-static int columns(void)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20 || size.ws_col > MOST_COLUMNS)
-        return MOST_COLUMNS;
-    return size.ws_col - 1;
-}
-
 static void draw(an_bar *b)
 {
     char line[160];
@@ -73,7 +65,7 @@ static void draw(an_bar *b)
     const double seconds = an_seconds() - b->began;
     if (b->probe) b->probe(b->arg, &done, &all);
     if (seconds < FIRST_SECONDS) return;
-    an_bar_line(b->what, b->unit, done, all, seconds, columns(), line);
+    an_bar_line(b->what, b->unit, done, all, seconds, an_terminal_columns(), line);
     pthread_mutex_lock(&line_lock);
     if (!atomic_load(&b->ending)) {
         fprintf(stderr, "\r\033[K%s", line);

@@ -37,7 +37,7 @@ typedef struct an_bar_file {
     int64_t all;
 } an_bar_file;
 an_bar_probe an_bar_probe_file;
-/* `arg` an an_bar_run: updates that another process has logged in folder `dir`, of `all` behind update `from`. */
+/* `arg` an an_bar_run: updates after update `from` that another process has logged in folder `dir`, of `all`. */
 typedef struct an_bar_run {
     const char *dir;
     int64_t from, all;

@@ -99,7 +99,7 @@ static an_status put_map(an_err *err, reader *r, const char *prefix, yaml_node_t
         const char *name = text_of(at(r, p->key)), *value;
         yaml_node_t *node = at(r, p->value);
         char key[160];
-        if (!name || !node) return bad(err, r, at(r, p->key), "a key is no word");
+        if (!name || !node) return bad(err, r, at(r, p->key), "a key is not a word");
         if (snprintf(key, sizeof key, "%s%s", prefix, name) >= (int)sizeof key)
             return bad(err, r, node, "a key is too long");
         if (depth == 0 && !*prefix && (strcmp(name, "defaults") == 0 || strcmp(name, "hydra") == 0)) continue;

@@ -55,7 +55,7 @@ mlx() { # SCRIPT: what python3 does
 }
 times='case "$1 $2 $3" in "-c # mlx_gpt.py"*"\"n_layer\":2,"*) ;; *) exit 1 ;; esac; echo a warning; echo "{\"ms\":[900,40,7,5,6,\"x\",8],\"device\":\"Device(gpu, 0)\",\"version\":\"9.9\"}"'
 mlx "$times"
-silent stderr; says stdout "timed     mlx: 6.5 ms an update"; says stdout "4 updates behind the first tenth, MLX 9.9, Device(gpu, 0)"
+silent stderr; says stdout "timed     mlx: 6.5 ms an update"; says stdout "4 updates after the first tenth, MLX 9.9, Device(gpu, 0)"
 if grep -q "left out  mlx" "$dir/stdout"; then fault "timed, and left out"; fi
 mlx "$times" --json
 one_line stdout; says stdout '"timed":[{"lane":"mlx","on":"MLX 9.9, Device(gpu, 0)","updates":4,"ms":6.5'

@@ -106,12 +106,12 @@ code_is 0
 says stdout '"link":"pcie","scaling":[{"devices":2,"exchange_ms":'
 run plan macbook $more devices=4 link=pcie update_ms=20
 says stdout "of as many times one"
-says stdout "behind the backward pass"
+says stdout "after the backward pass"
 for more_settings in gradient_accumulation_steps=4 gradient_accumulation_steps=8 "gradient_accumulation_steps=4 overlap=false" "gradient_accumulation_steps=4 shard=moments"; do
     # shellcheck disable=SC2086
     run plan macbook $more $more_settings device=null:cuda devices=4 update_ms=20
     code_is 0
-    if [ "$more_settings" = "${more_settings% *}" ]; then says stdout "beside the backward pass"; else says stdout "behind the backward pass"; fi
+    if [ "$more_settings" = "${more_settings% *}" ]; then says stdout "beside the backward pass"; else says stdout "after the backward pass"; fi
 done
 run plan macbook $more update_ms=20
 code_is 1

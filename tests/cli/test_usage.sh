@@ -94,7 +94,7 @@ code_is 1
 run sample x --json
 code_is 1
 run train demo -- x
-code_is 1; says stderr "-- has no name behind it"
+code_is 1; says stderr "-- has no name after it"
 ok "a flag that a command does not take is refused"
 
 if [ -w /dev/full ]; then
