@@ -26,6 +26,7 @@
 #endif
 
 #include "base/base.h"
+#include "base/exact.h"
 
 typedef enum word_kind { WORD_F32, WORD_PAIR, WORD_ROUNDED } word_kind;
 
@@ -44,39 +45,7 @@ typedef float an_float __attribute__((may_alias));
 typedef uint16_t vh __attribute__((vector_size(2 * AN_VL)));
 typedef uint16_t vh_at __attribute__((vector_size(2 * AN_VL), may_alias, aligned(2)));
 
-/* ---- conversions ------------------------------------------------------------------------------------------------- */
-
-/* Exact. The shifted bits, read as f32, have an exponent that is 112 too small; multiplying by 2^112 corrects it, for
- * subnormal numbers too. */
-AN_INLINE float f16_to_f32(uint16_t h)
-{
-    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
-    union {
-        uint32_t u;
-        float f;
-    } x = {rest};
-    x.f *= 0x1p112f;
-    if (rest >= 0x0f800000) x.u = rest | 0x70000000 | 0x400000 * (rest > 0x0f800000); /* infinity, NaN */
-    x.u |= sign;
-    return x.f;
-}
-
-AN_INLINE uint16_t f32_to_f16(float x)
-{
-    union {
-        float f;
-        uint32_t u;
-    } a = {x}, b;
-    const uint16_t sign = (uint16_t)(a.u >> 16 & 0x8000);
-    a.u &= 0x7fffffff;
-    if (a.u > 0x7f800000) return sign | 0x7e00 | (a.u >> 13 & 0x1ff);
-    if (a.u >= 0x477ff000) return sign | 0x7c00; /* 65520 and more */
-    if (a.u < 0x38800000) {                      /* subnormal: the addition rounds at 2^-24 */
-        b.f = a.f + 0.5f;
-        return sign | (uint16_t)(b.u - 0x3f000000);
-    }
-    return sign | (uint16_t)((a.u + 0xfff + (a.u >> 13 & 1) - 0x38000000) >> 13);
-}
+/* ---- loading: float16 by exact.h, which makes no subnormal float32 on the way: exact mode flushes those --------------- */
 
 /* AN_VL consecutive elements from p[at], as f32. */
 AN_INLINE vf load_one_vector(const uint8_t *p, int64_t at, const uint8_t dtype)
@@ -90,7 +59,7 @@ AN_INLINE vf load_one_vector(const uint8_t *p, int64_t at, const uint8_t dtype)
     return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)h));
 #else
     vf x;
-    for (int i = 0; i < AN_VL; i++) x[i] = f16_to_f32(h[i]);
+    for (int i = 0; i < AN_VL; i++) x[i] = an_f16_to_f32(h[i]);
     return x;
 #endif
 }
@@ -99,7 +68,7 @@ AN_INLINE float load_one(const uint8_t *p, int64_t at, const uint8_t dtype)
 {
     if (dtype == AN_F32) return ((const an_float *)p)[at];
     const uint16_t h = ((const an_half *)p)[at];
-    if (dtype == AN_F16) return f16_to_f32(h);
+    if (dtype == AN_F16) return an_f16_to_f32(h);
     union {
         uint32_t u;
         float f;
@@ -411,7 +380,7 @@ AN_INLINE void store_one(uint8_t *p, int64_t at, float x, const uint8_t dtype)
     if (dtype == AN_F32)
         ((an_float *)p)[at] = x;
     else
-        ((an_half *)p)[at] = dtype == AN_F16 ? f32_to_f16(x) : (uint16_t)(vu_round_bf16(vf_set(x))[0] >> 16);
+        ((an_half *)p)[at] = (uint16_t)(dtype == AN_F16 ? an_f32_to_f16(x) : vu_round_bf16(vf_set(x))[0] >> 16);
 }
 
 AN_INLINE void store_one_vector(uint8_t *p, int64_t at, vf x, const uint8_t dtype)
@@ -422,7 +391,7 @@ AN_INLINE void store_one_vector(uint8_t *p, int64_t at, vf x, const uint8_t dtyp
     else if (dtype == AN_BF16)
         *(vh_at *)h = __builtin_convertvector(vu_round_bf16(x) >> 16, vh);
     else
-        for (int i = 0; i < AN_VL; i++) h[i] = f32_to_f16(x[i]);
+        for (int i = 0; i < AN_VL; i++) h[i] = (uint16_t)an_f32_to_f16(x[i]);
 }
 
 AN_INLINE void store_row_typed(uint8_t *c, int64_t at, const float *sum, int64_t n, bool accumulate,
