@@ -497,13 +497,13 @@ AN_API void an_backward_at(const char *at, an_tensor *loss);
  * inside an operation is such a call. */
 AN_API an_tensor *an_grad(an_tensor *t);
 
-/* Updates, for all parameters not frozen. An update is skipped as a whole, on the device, when the gradient norm is not
- * finite. All return the global gradient norm (f32 scalar). AdamW: Loshchilov and Hutter, "Decoupled weight decay
- * regularization", ICLR 2019; clip: global norm clipping by min(1, clip/(norm+1e-6)), 0 for none. */
+/* Updates, for all parameters not frozen, in f32 (f64: in f64), rounded once. An update is skipped as a whole, on the device,
+ * when the gradient norm is not finite, beyond 1.8e19 in f32. All return that norm (f32 scalar). AdamW: Loshchilov and Hutter,
+ * "Decoupled weight decay regularization", ICLR 2019; clip: of the global norm, by min(1, clip/(norm+1e-6)), 0 for none. */
 typedef struct an_adamw_options {
     /* zero means zero, save beta1 0.9, beta2 0.999, eps 1e-8 when all three are 0 */
     double lr, beta1, beta2, eps, weight_decay, clip;
-    int64_t t;          /* 1-based update count for bias correction; 0: counted by the context */
+    int64_t t;          /* 1-based update count for bias correction, skipped ones too; 0: counted by the context */
     an_tensor *only_if; /* bool scalar: the update is skipped where it is false too; NULL: true */
     bool scaled;        /* the loss given to an_backward was an_scale_loss's */
     an_dtype moments;   /* of float32 parameters, in every update the same: AN_F32, or AN_BF16 (rounded at random, by
@@ -524,7 +524,7 @@ AN_API an_tensor *an_adam_at(const char *at, an_ctx *cx, an_adamw_options o);
 typedef struct an_sgd_options {
     double lr, momentum, dampening, weight_decay, clip; /* zero means none */
     bool nesterov;                                      /* needs momentum > 0 and no dampening */
-    int64_t t;          /* 1-based update count: the first is not dampened; 0: counted by the context */
+    int64_t t; /* 1-based update count: the first (scaled: that is applied) is not dampened; 0: the context's */
     an_tensor *only_if; /* as of an_adamw_options */
     bool scaled;
 } an_sgd_options;

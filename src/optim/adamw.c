@@ -23,13 +23,25 @@
 #include <float.h>
 #include <math.h>
 
-/* x^n by squaring: multiplications in a fixed order give the same bits on every machine; pow of the C library may not. */
+typedef struct pair { /* high + low, to about 100 bits */
+    double high, low;
+} pair;
+
+static pair times(pair a, pair b)
+{
+    const double p = a.high * b.high, rest = fma(a.high, b.high, -p) + (a.high * b.low + a.low * b.high);
+    const double high = p + rest;
+    return (pair){high, rest - (high - p)};
+}
+
+/* x^n by squaring: operations in a fixed order give the same bits on every machine; pow of the C library may not. In doubles
+ * alone an error would double with each square, and 1 - beta^n of a beta near 1 has few digits to lose. */
 static double power(double x, int64_t n)
 {
-    double y = 1;
-    for (; n > 0; n >>= 1, x *= x)
-        if (n & 1) y *= x;
-    return y;
+    pair y = {1, 0}, square = {x, 0};
+    for (; n > 0 && y.high != 0; n >>= 1, square = times(square, square))
+        if (n & 1) y = times(y, square);
+    return y.high;
 }
 
 typedef enum an_adam_kind { ADAM, ADAMW, ADAM_ATAN2 } an_adam_kind;
@@ -140,7 +152,8 @@ static an_tensor *update(const char *at, const char *who, an_adam_kind kind, an_
                                  {"beta1", o.beta1, 0, 1},
                                  {"beta2", o.beta2, 0, 1},
                                  {"eps", o.eps, 0, INFINITY},
-                                 {"weight_decay", o.weight_decay, -DBL_MAX, INFINITY}};
+                                 {"weight_decay", o.weight_decay, -DBL_MAX, INFINITY},
+                                 {"clip", o.clip == (double)INFINITY ? 0 : o.clip, 0, INFINITY}};
     if (!an_options_fit(cx, at, who, sizeof numbers / sizeof *numbers, numbers)) return cx->graph.poison;
     if (!set_moments(cx, at, who, o.moments)) return cx->graph.poison;
     if (!an_begin_update(cx, at, who, o.scaled, grad, &norm)) return cx->graph.poison;

@@ -338,7 +338,11 @@ bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, a
     an_scope_push(cx, "optimizer");
     for (int b = 0; b < cx->n_blocks; b++) {
         grad[b] = cx->block[b].frozen ? NULL : gradient_of_all(cx, at, b);
-        if (grad[b] && unscale) grad[b] = an_mul_at(at, grad[b], an_cast_at(at, unscale, cx->block[b].dtype));
+        if (grad[b] && unscale) { /* in float32: 16 bits would lose what the scale was for */
+            const an_dtype dtype = an_update_dtype(cx->block[b].dtype);
+            an_tensor *wide = an_cast_at(at, grad[b], dtype);
+            grad[b] = an_mul_at(at, wide, an_cast_at(at, unscale, dtype));
+        }
         any |= grad[b] != NULL;
         cx->block[b].packed = NULL;
         cx->block[b].kept = NULL;

@@ -2,7 +2,7 @@
  * and divided by the scale again in float32.
  *
  * Owns:     the rule by which the scale changes (that of PyTorch's torch.amp.GradScaler, with its defaults), its states,
- *           and AdamW's bias corrections that do not count skipped updates.
+ *           and what else counts only the updates that were applied: Adam's bias corrections, the first update of SGD.
  * Does not: decide whether an update is good; an update is good when its gradient norm is finite (grad_accumulate.c).
  *
  * The states live on the device and change in the update itself, so nothing waits for them, and all micro-batches of an
@@ -32,7 +32,9 @@ an_tensor *an_skipped_updates_at(const char *at, an_ctx *cx)
 
 an_tensor *an_scale_loss_at(const char *at, an_tensor *loss)
 {
-    return loss && !loss->poison ? an_mul_at(at, loss, an_loss_scale_at(at, loss->g->owner)) : loss;
+    if (!loss || loss->poison) return loss;
+    an_tensor *scale = an_loss_scale_at(at, loss->g->owner);
+    return an_mul_at(at, loss, loss->dtype == AN_F64 ? an_cast_at(at, scale, AN_F64) : scale);
 }
 
 an_tensor *an_loss_scale_inverse(const char *at, an_ctx *cx)
@@ -66,4 +68,11 @@ an_tensor *an_loss_scale_bias_correction(const char *at, an_ctx *cx, int which, 
     an_tensor *q1 = an_add_num_at(at, an_mul_num_at(at, q, beta), 1 - beta);
     an_assign_at(at, q, an_where_at(at, ok, q1, q));
     return q1;
+}
+
+an_tensor *an_loss_scale_is_first(const char *at, an_ctx *cx, an_tensor *ok)
+{
+    an_tensor *applied = number(at, cx, "optimizer.applied", AN_BOOL, 0);
+    an_assign_at(at, applied, an_or_at(at, applied, ok));
+    return an_not_at(at, applied);
 }

@@ -14,4 +14,7 @@ void an_loss_scale_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *
  * 2 for beta2. Its state in checkpoints is called optimizer.mass1 or optimizer.mass2. */
 an_tensor *an_loss_scale_bias_correction(const char *at, an_ctx *cx, int which, double beta, an_tensor *ok);
 
+/* A bool scalar: no update was applied before this one. */
+an_tensor *an_loss_scale_is_first(const char *at, an_ctx *cx, an_tensor *ok);
+
 #endif

@@ -218,22 +218,29 @@ static bool is_of_optimizer(const an_persist *p)
     return p->kind == 1 || strncmp(p->name, "optimizer.", 10) == 0;
 }
 
-/* A checkpoint of a run in another dtype, or by an older anneal, has no state of loss scaling. The scale starts at its
- * initial value; the bias-correction sums, which only Adam and its variants have, are set as if the run's updates had
- * been counted (see an_loss_scale_bias_correction). */
-static an_status count_updates(an_err *err, an_session *r)
+/* Sets a state that this run has, not every optimizer's does, and the file has not. */
+static an_status begin_state(an_err *err, const an_st *from, an_session *r, const char *name, const void *x,
+                             size_t bytes)
 {
-    const char *const name[] = {"optimizer.mass1", "optimizer.mass2"};
+    const int at = an_persist_find(r->cx, name);
+    if (at < 0 || an_st_find(from, name)) return AN_OK;
+    return an_session_result(err, r->cx, an_persist_write(r->cx, at, x, bytes));
+}
+
+/* A checkpoint of a run in another dtype, or by an older anneal, has no state of loss scaling. The scale starts at its
+ * initial value; what counts the updates that were applied (optim/loss_scaler.h) is set as if all of the run's had been. */
+static an_status count_updates(an_err *err, const an_st *from, an_session *r)
+{
+    static const char *const mass[] = {"optimizer.mass1", "optimizer.mass2"};
     const double beta[] = {r->cfg.beta1, r->cfg.beta2};
+    const uint8_t applied = r->step > 0;
     for (int i = 0; i < 2; i++) {
-        const int sum = an_persist_find(r->cx, name[i]);
-        if (sum < 0) continue;
         double left = 1, power = beta[i];
         for (int64_t t = r->step; t > 0; t >>= 1, power *= power) left *= t & 1 ? power : 1; /* beta^step */
-        const float mass = (float)(1 - left);
-        AN_TRY(an_session_result(err, r->cx, an_persist_write(r->cx, sum, &mass, sizeof mass)));
+        const float sum = (float)(1 - left);
+        AN_TRY(begin_state(err, from, r, mass[i], &sum, sizeof sum));
     }
-    return AN_OK;
+    return begin_state(err, from, r, "optimizer.applied", &applied, sizeof applied);
 }
 
 static bool is_average(const an_persist *p)
@@ -385,7 +392,7 @@ static an_status open_parts(an_err *err, const an_st *from, const an_st *initial
     if (!from) return initial ? read_tensors(err, initial, r, false, true) : AN_OK;
     AN_TRY(read_tensors(err, from, r, true, false));
     AN_TRY(read_progress(err, from, r));
-    return r->cfg.dtype == AN_F16 && !an_st_find(from, "optimizer.mass1") ? count_updates(err, r) : AN_OK;
+    return r->cfg.dtype == AN_F16 ? count_updates(err, from, r) : AN_OK;
 }
 
 /* ---- all of it */

@@ -188,6 +188,86 @@ static void micro_batches_share_a_scale_and_are_unscaled_once(void **state)
     an_close(cx);
 }
 
+/* The buffer of PyTorch's SGD begins as the first gradient it is given, undampened: not as that of an update that was skipped. */
+static void the_first_update_that_is_applied_is_not_dampened(void **state)
+{
+    (void)state;
+    const float x[N] = {16, -0.5f, 0.25f, 0.125f}; /* too large for the first scales */
+    double w[N] = {1, 1, 1, 1}, b[N] = {0};
+    float got[N];
+    int applied = 0;
+    an_ctx *cx = open_cpu();
+    for (int step = 0; step < 9; step++) {
+        an_backward(an_scale_loss(half_loss(cx, x)));
+        an_tensor *norm = an_sgd_with(
+            cx, ((an_sgd_options){.lr = 0.01, .momentum = 0.5, .dampening = 0.75, .t = step + 1, .scaled = true}));
+        if (an_eval(norm) != AN_OK) fail_msg("%s", an_error(cx));
+        const bool good = isfinite(an_item(norm));
+        an_reset(cx);
+        for (int i = 0; good && i < N; i++) {
+            b[i] = applied ? 0.5 * b[i] + 0.25 * (double)x[i] : (double)x[i];
+            w[i] -= 0.01 * b[i];
+        }
+        applied += good;
+        assert_int_equal(an_persist_read(cx, an_persist_find(cx, "w"), got, sizeof got), AN_OK);
+        for (int i = 0; i < N; i++)
+            if (!(fabs((double)got[i] - w[i]) <= 2e-6))
+                fail_msg("update %d: w[%d] is %.9g, not %.9g", step, i, (double)got[i], w[i]);
+    }
+    assert_true(applied > 2 && applied < 7);
+    an_close(cx);
+}
+
+/* A float16 parameter's gradient of 2^-20 is a subnormal number of float16, times 2^10 it is none; divided again in float16 it
+ * would be what it was without a scale. */
+static void gradients_of_16_bit_parameters_are_unscaled_in_float32(void **state)
+{
+    (void)state;
+    const float x[1] = {(1 + 0x1p-9f) * 0x1p-20f};
+    an_ctx *cx = open_cpu();
+    for (int step = 0; step < 2; step++) {
+        if (step) set(cx, "optimizer.scale", AN_F32, 1024);
+        an_tensor *w = an_cast(an_param(cx, "w", AN_F16, AN_SHAPE(1), AN_ZEROS), AN_F32);
+        an_backward(an_scale_loss(an_sum(an_mul(w, an_input(cx, AN_F32, AN_SHAPE(1), x)), AN_ALL)));
+        an_tensor *norm = an_sgd_with(cx, ((an_sgd_options){.lr = 0, .scaled = true}));
+        if (an_eval(norm) != AN_OK) fail_msg("%s", an_error(cx));
+        assert_true(step == 0 || an_item(norm) == (double)x[0]);
+        an_reset(cx);
+    }
+    an_close(cx);
+}
+
+static void a_loss_in_float64_is_scaled_too(void **state)
+{
+    (void)state;
+    const double x[2] = {3, 4};
+    an_ctx *cx = open_cpu();
+    an_tensor *w = an_param(cx, "w", AN_F64, AN_SHAPE(2), AN_ZEROS);
+    an_backward(an_scale_loss(an_sum(an_mul(w, an_input(cx, AN_F64, AN_SHAPE(2), x)), AN_ALL)));
+    an_tensor *norm = an_sgd_with(cx, ((an_sgd_options){.lr = 1, .scaled = true}));
+    if (an_eval(norm) != AN_OK) fail_msg("%s", an_error(cx));
+    assert_true(an_item(norm) == 5);
+    an_close(cx);
+}
+
+/* A negative norm would turn the step round, and NaN was taken for "do not clip". */
+static void a_norm_to_clip_at_is_a_number_not_below_zero(void **state)
+{
+    (void)state;
+    static const double wrong[] = {-1, -INFINITY, NAN}, right[] = {0, 1, INFINITY};
+    const float x[N] = {1};
+    for (int which = 0; which < 12; which++) {
+        const double clip = which % 2 ? right[which / 4] : wrong[which / 4];
+        an_ctx *cx = open_cpu();
+        an_backward(half_loss(cx, x));
+        an_tensor *norm = which / 2 % 2 ? an_sgd_with(cx, ((an_sgd_options){.lr = 1, .clip = clip}))
+                                        : an_adamw(cx, ((an_adamw_options){.lr = 1, .clip = clip}));
+        assert_int_equal(an_eval(norm), which % 2 ? AN_OK : AN_E_USAGE);
+        if (which % 2 == 0) assert_non_null(strstr(an_error(cx), "clip is"));
+        an_close(cx);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +275,10 @@ int main(void)
         cmocka_unit_test(a_scale_that_cannot_be_doubled_stays),
         cmocka_unit_test(an_update_that_is_not_wanted_changes_nothing),
         cmocka_unit_test(micro_batches_share_a_scale_and_are_unscaled_once),
+        cmocka_unit_test(the_first_update_that_is_applied_is_not_dampened),
+        cmocka_unit_test(gradients_of_16_bit_parameters_are_unscaled_in_float32),
+        cmocka_unit_test(a_loss_in_float64_is_scaled_too),
+        cmocka_unit_test(a_norm_to_clip_at_is_a_number_not_below_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
