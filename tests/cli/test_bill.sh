@@ -51,6 +51,9 @@ run plan macbook --what-if batch%2
 code_is 1; says stderr "batch/2, seq*2"
 run plan macbook --what-if dropout/2
 code_is 1; says stderr "whole numbers"
+# Above 1 GiB of activations recompute=auto is on, of the plan as of what is asked for.
+run plan gpt2 device=null:cuda --what-if 'batch*1'
+code_is 0; grep '^  all ' "$dir/stdout" | grep -q '=$' || fault "a change by nothing: $(cat "$dir/stdout")"
 ok "what-if prints the change of each kind"
 
 run plan macbook --fit 32MiB --json
