@@ -22,7 +22,8 @@ typedef struct an_prepare_folder {
     an_scratch scratch;
 } an_prepare_folder;
 an_status an_prepare_begin(an_err *err, const char *out, an_prepare_folder *made);
-/* Takes what came of it. In a sentence the scratch folder is called `out`. */
+/* Moves the set to its place where `status` is AN_OK, else removes it; returns `status`, or why that failed. The sentence of an error
+ * names `out`, not the scratch folder. */
 an_status an_prepare_end(an_err *err, an_prepare_folder *made, an_status status);
 
 /* The `tell` of an an_download, on a terminal: draws how much of the file named `arg` has come. */

@@ -84,7 +84,7 @@ try:
     wait_for("a curve", lambda: value(page, "document.querySelectorAll('svg path').length > 3"))
     print("loads from elsewhere:", value(page, "performance.getEntriesByType('resource').filter(r => !r.name.startsWith(location.origin)).length"))
     stranger = open_page(url.split("?")[0])
-    wait_for("a refusal without the token", lambda: "its token alone" in (value(stranger, "document.body && document.body.innerText") or ""))
+    wait_for("a refusal without the token", lambda: "the token is missing or wrong" in (value(stranger, "document.body && document.body.innerText") or ""))
     value(page, "document.getElementById('stop').click()")
     wait_for("the button taken", lambda: value(page, "document.getElementById('stop').disabled"))
     wait_for("the end of the run", lambda: "stopped and saved" in (value(page, progress) or ""))

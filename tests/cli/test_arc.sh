@@ -78,6 +78,6 @@ code_is 2; says stderr "test_puzzles.json: an object is needed"
 rm "$dir/set/identifiers.json"
 printf '{"b1":{"train":[{"input":[[1]],"output":[[0]]}],"test":[{"input":[[1]],"output":[[0]]}]}}' >"$dir/set/test_puzzles.json"
 run eval "$dir/run" device=cpu
-code_is 2; says stderr "identifiers.json is not there"
+code_is 2; says stderr "identifiers.json: there is no such file"
 ok "what is wrong beside the data is a sentence"
 done_testing

@@ -53,7 +53,7 @@ code_is 0; planted order
 run compare "$dir/a" "$dir/order.run" --tolerances "$tolerances"
 code_is 0; says stdout "other bits"
 run compare "$dir/a" "$dir/order.run" exact=true
-code_is 3; says stdout "FAIL: the runs diverge at update 0, in "
+code_is 3; says stdout "FAIL: the runs diverge at update "
 ok "sums in another order pass the tolerances, and exact mode fails them"
 
 # wrong NAME SETTINGS...: a run with what was planted fails by the file of tolerances, at a named update and in named numbers.

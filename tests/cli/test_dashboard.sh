@@ -81,7 +81,7 @@ if command -v curl >/dev/null 2>&1; then
     equal "$(curl -s -o /dev/null -w '%{http_code}' "${url%%\?*}metrics")" 403 "code without a token"
     curl -s -H "Authorization: Bearer ${url##*=}" "${url%%\?*}metrics" | grep -q '^anneal_step{run="' || fault "no metrics"
     equal "$(curl -s -o /dev/null -w '%{http_code}' -X POST "${url%%\?*}stop")" 403 "stop without a token"
-    curl -s -X POST "${url%%\?*}stop?token=${url##*=}" | grep -q "saved" || fault "stop was not taken"
+    curl -s -X POST "${url%%\?*}stop?token=${url##*=}" | grep -q "saves" || fault "stop was not taken"
     wait "$pid"
     code=$? pid=
     code_is 130

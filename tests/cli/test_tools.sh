@@ -100,7 +100,7 @@ ok "profile tells the stages of a batch apart, and counts its copies"
 # No data and no folder are needed for a fixed batch; the window, the phases and the schema are in the answer.
 # shellcheck disable=SC2086
 run profile demo $small data="$dir/nowhere.txt" inputs=fixed --steps 2
-code_is 0; says stdout "one random batch"; says stdout "2 steps behind"; says stdout "phases    forward"
+code_is 0; says stdout "one random batch"; says stdout "2 steps after"; says stdout "phases    forward"
 # shellcheck disable=SC2086
 run profile demo $small inputs=fixed --steps 3 --json
 code_is 0; has_keys "$dir/stdout" schema time commit what inputs warmup steps forward_ms backward_ms update_ms phase shape
