@@ -1,4 +1,4 @@
-/* args.c: parses argv into words, flags and checked settings. */
+/* args.c: parses argv into words, flags and checked settings, and suggests the nearest name for a misspelt one. */
 #include "cli/cli.h"
 #include <stdlib.h>
 #include <string.h>

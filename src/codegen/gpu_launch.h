@@ -1,7 +1,8 @@
 /* gpu_launch.h: a step of a plan as launches on a GPU (entry, grid, threads, what each buffer is), and the functions
  * that fill such a record in. A leaf: it knows neither templates nor tiles.
  *
- * Does not:  know a driver or an address. Which launches a step needs is gpu_step.c's and gpu_library_calls.c's.
+ * Does not:  know a driver or an address. Which launches a step needs is gpu_step.c's and gpu_library_calls.c's; the grid
+ *            of a generated loop kernel is an_render_gpu_launch's (render_gpu.c), that of a template gpu_step.c's.
  * Invariants: launches are in order and each sees what the ones before it have written; none has an empty grid; all of
  * it is a pure function of the step, so that a captured plan may be replayed.
  */

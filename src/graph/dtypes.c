@@ -11,6 +11,8 @@
  *        lower_gemm.c, lower_conv.c, lower_attention.c
  *     5. where formulas widen it to f32: an_wide in compose.c, sum_dtype and an_attention_at in compose_nn.c
  *     6. tolerances: oracle/kernel_oracle.c; test rows: tests/ops
+ *     7. what ranks add: comm/add.c, type_of in device/cuda/nccl.c; what other programs' files call it: import/archive.c,
+ *        models/gpt/gpt_weights.c
  * A dtype with no kernel of its own stops after 3: formulas, casts, loop kernels and library calls then have it. */
 #include "graph/build.h"
 

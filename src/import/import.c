@@ -1,6 +1,7 @@
 /* import.c: the public functions of anneal_import.h.
  *
- * Owns:       an opened file with its one or two graphs; which state and parameter each tensor of it is.
+ * Owns:       an opened file with its one or two graphs; which state and parameter each tensor of it is; the assignments
+ *             that give buffers, such as running statistics, their new values (assign_buffers).
  * Invariants: a parameter's name in the context is the first of its tied names; all parameters are declared before any
  *             is written, so that they share blocks. */
 #include "import/archive_write.h"

@@ -1,7 +1,7 @@
 /* pt2_step.c: a whole training step of a graph over another program's memory (an_import_step, an_import_bind_tensor).
  *
  * Owns:       the copies of buffers of integers, which are wider there than here.
- * Does not:   know who calls: python/anneal/_step.py does.
+ * Does not:   know who calls: python/anneal/_step.py does. Assign buffers that the graph changes: import.c.
  * Invariants: a step that failed before it ran has changed nothing. */
 #include "import/pt2_call.h"
 #include <anneal_interop.h>

@@ -2,7 +2,7 @@
  *
  * Owns:      the rules and their thresholds, one row for each rule (diagnose.c says how to add one): a symptom, evidence
  *            in the run's numbers, a hypothesis, a first fix as a command.
- * Does not:  measure anything, open a device, or print.
+ * Does not:  measure anything, open a device, or print; judge the validation loss beside the training loss (overfitting).
  *
  * Invariants: a rule that lacks its figures is silent; a run of less than AN_DIAGNOSE_SECONDS of updates, or of less
  * than AN_DIAGNOSE_LINES lines of metrics, is not judged by its times. */

@@ -1,5 +1,7 @@
 /* param_blocks.c: parameters of one (dtype, decay, frozen) become one block, 255 at most (an_block in context.h).
  *
+ * Does not:  decide which parameters decay: those of two axes or more (an_param_at in variables.c), unless the setting
+ *            `decay` says otherwise (train/optimizer.c).
  * Invariant: a block never moves and never grows. Parameters made after a layout go to new blocks.
  */
 #include "runtime/param_blocks.h"

@@ -5,7 +5,8 @@
  * Does not:  compute updates: that is src/optim/, a file an optimizer.
  *
  * To add one: a file in src/optim/, its declaration in include/anneal.h, a row in optimizer.c, its name in the choices of
- * `optimizer` in config.c (a test compares the two).
+ * `optimizer` in config.c (a test compares the two). For whole steps from PyTorch also a branch in import/pt2_step.c and a row in
+ * python/anneal/_step.py.
  */
 #ifndef AN_TRAIN_OPTIMIZER_H
 #define AN_TRAIN_OPTIMIZER_H

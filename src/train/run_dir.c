@@ -34,7 +34,8 @@ static int make_folders(const char *dir)
     }
 }
 
-/* Files that a run replaces while it goes on, besides checkpoints, which checkpoint.c sweeps. */
+/* Files that a run replaces while it goes on, besides checkpoints, of which checkpoint.c removes the older
+ * ones (an_ckpt_prune). */
 static bool is_replaced(const char *name, size_t n, const void *unused)
 {
     static const char *const names[] = {"config.yaml", "metrics.jsonl", "ranks.jsonl", "loss.svg"};

@@ -1,7 +1,8 @@
 /* config.h: settings: key=value from a command line, a YAML file or a checkpoint, onto a struct that a table describes.
  *
  * Owns:      parsing, ranges, and sentences that name the key, its origin and what is allowed.
- * Does not:  know any key: the table and the struct are the caller's.
+ * Does not:  know any key: the table and the struct are the caller's. A key of the command line that the command does not
+ *            have, and its suggestion: cli/args.c.
  *
  * A value is text until its field is known; every origin goes through the same parser.
  * Invariant: a setting that is refused changes nothing. A later setting replaces an earlier one. */
