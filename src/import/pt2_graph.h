@@ -28,7 +28,7 @@ typedef enum an_pt2_arg_kind {
     AN_ARG_OTHER  /* a layout, memory format or device, which is ignored */
 } an_pt2_arg_kind;
 
-/* A number, or the value of a symbol. */
+/* A number, or the value of a symbol, which it gets as a step is built (an_rule_sym_size). */
 typedef struct an_pt2_number {
     int64_t i;
     double f;

@@ -1,4 +1,7 @@
-/* results.h: what an_read, an_item and an_peek return. */
+/* results.h: what an_read, an_item and an_peek return.
+ *
+ * A root stays where the last step left it: it is read and never computed again, until the next an_eval or an_reset
+ * (eval.c keeps which roots there are). */
 #ifndef AN_RUNTIME_RESULTS_H
 #define AN_RUNTIME_RESULTS_H
 

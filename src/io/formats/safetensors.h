@@ -3,7 +3,8 @@
  *     | header length: 8 bytes, little-endian | header: JSON | data of all tensors, one after the other |
  *
  * Owns:      the bytes of the file: everything a header says is checked before a tensor is handed out.
- * Does not:  copy or convert data, know models, or decide what is saved.
+ * Does not:  copy or convert data, know models, decide what is saved, or join the files of a model in several
+ *            (model.safetensors.index.json): nothing here does.
  *
  * Reader invariants: an open file has unique names, only dtypes of an_dtype, byte ranges that lie in the file, agree
  * with dtype x shape, and follow one another without holes or overlap (so no bytes hide in it). Data is a read-only
