@@ -117,13 +117,13 @@ void an_c_rounded(int dtype, const char *e, an_text *out)
         an_text_puts(out, e);
 }
 
-/* (guard) ? an_bf16_to_f32(x0[r * 384 + c]) : 0; of a gather, a row's number is added to the index, clamped so that
- * wrong ids read inside of the array: x0[c + an_clamp(v3, 50304) * 384]. */
 void an_c_index(const an_loop_kernel *p, an_ix ix, an_text *out)
 {
     an_ix_text(&p->ix, ix, vars, out);
 }
 
+/* (guard) ? an_bf16_to_f32(x0[r * 384 + c]) : 0; of a gather, a row's number is added to the index, clamped so that
+ * wrong ids read inside of the array: x0[c + an_clamp(v3, 50304) * 384]. */
 void an_c_load(const an_loop_kernel *p, const an_ins *in, an_text *out)
 {
     const an_loop_arg *arg = &p->arg[in->arg];

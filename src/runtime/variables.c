@@ -310,41 +310,43 @@ an_tensor *an_scalar_f64_at(const char *at, an_ctx *cx, double x)
     return scalar(at, cx, x, AN_F64);
 }
 
-/* The index of a leaf of this kind; -1: `t` is none, and the context's error says so. */
-static int leaf_index(an_tensor *t, an_leaf kind, const char *who)
+/* The index of the leaf that `t` is in this step; -1: it is none of this kind, and *status says why. */
+static int leaf_index(an_tensor *t, an_leaf kind, const char *who, an_status *status)
 {
-    if (t->poison) return -1;
-    if (t->op == AN_OP_LEAF && t->attr[0] == kind) return (int)t->attr[1];
+    *status = AN_E_USAGE;
+    if (!t || !t->g) return -1;
     an_ctx *cx = t->g->owner;
-    an_fail(&cx->err, AN_E_USAGE, "%s: the tensor is not of an_%s", who,
-            kind == AN_LEAF_INPUT ? "input" : "scalar, an_scalar_f64 or an_scalar_i32");
+    *status = cx->err.code;
+    if (*status) return -1;
+    const an_tensor *node = an_use(&cx->graph, t, NULL, who);
+    if (!node->poison && node->op == AN_OP_LEAF && node->attr[0] == kind) return (int)node->attr[1];
+    *status = node->poison ? cx->err.code
+                           : an_fail(&cx->err, AN_E_USAGE, "%s: the tensor is not of an_%s", who,
+                                     kind == AN_LEAF_INPUT ? "input" : "scalar, an_scalar_f64 or an_scalar_i32");
     return -1;
 }
 
 an_status an_set_scalar(an_tensor *t, double x)
 {
-    if (!t || !t->g) return AN_E_USAGE;
+    an_status status;
+    const int i = leaf_index(t, AN_LEAF_SCALAR, "an_set_scalar", &status);
+    if (i < 0) return status;
     an_ctx *cx = t->g->owner;
-    if (cx->err.code) return cx->err.code;
-    an_tensor *node = an_use(&cx->graph, t, NULL, "an_set_scalar");
-    const int i = leaf_index(node, AN_LEAF_SCALAR, "an_set_scalar");
-    if (i < 0) return cx->err.code;
     cx->scalar[i] = x;
     return AN_OK;
 }
 
 an_status an_set_input(an_tensor *t, const void *data)
 {
-    if (!t || !t->g) return AN_E_USAGE;
+    an_status status;
+    const int i = leaf_index(t, AN_LEAF_INPUT, "an_set_input", &status);
+    if (i < 0) return status;
     an_ctx *cx = t->g->owner;
-    if (cx->err.code) return cx->err.code;
-    an_tensor *node = an_use(&cx->graph, t, NULL, "an_set_input");
-    const int i = leaf_index(node, AN_LEAF_INPUT, "an_set_input");
-    if (i < 0) return cx->err.code;
-    if ((!data || !cx->input[i].data) && cx->input[i].bytes)
+    const an_input_info *in = &cx->input[i];
+    if (in->bytes && (!data || !in->data))
         return an_fail(&cx->err, AN_E_USAGE, "an_set_input: %s",
                        data ? "the input was made without data" : "data is NULL");
-    if (cx->input[i].bytes) memcpy(cx->input[i].data, data, cx->input[i].bytes);
+    if (in->bytes) memcpy(in->data, data, in->bytes);
     return AN_OK;
 }
 
