@@ -163,6 +163,25 @@ static const char *row_update_tiles(const an_row_update_spec *s, an_tiles *t)
                                                                             : NULL;
 }
 
+/* Kernels count rows, and the elements of a sample, in 32 bits; a row that is sorted is padded to a power of two, and a
+ * network's stages go to twice that. Why a call is too large; NULL: it is not. */
+static const char *too_large(const an_library_call_spec *s)
+{
+    const an_call_tensor *x = &s->src[0];
+    const int skip = is_matrix(s) ? 2 : 1;
+    if (s->op == AN_OP_POOL_MAX_GRAD) {
+        const an_call_tensor *in = &s->src[1];
+        const int64_t pixels = (int64_t)in->shape[1] * in->shape[2];
+        return pixels > INT32_MAX || pixels * in->shape[3] > INT32_MAX
+                   ? "has samples of more than 2^31 elements; pool smaller images"
+                   : NULL;
+    }
+    if (sorts(s->op) && last(x) > 1 << 29) return "sorts rows of more than 2^29 elements; cut them";
+    if (s->op != AN_OP_PUT_ROWS && outer(x, skip) > INT32_MAX - THREADS)
+        return "has more than 2147483391 rows or matrices; use a smaller batch";
+    return is_matrix(s) && matrix_words(s) > INT32_MAX ? "has matrices of more than 2^31 elements; cut them" : NULL;
+}
+
 /* Which template, for which element type, with how many threads, and whether its work memory is shared memory (work > 0). Returns
  * why there is none; NULL: there is. */
 const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
@@ -181,6 +200,7 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
     t->threads = THREADS;
     if (s->op == AN_OP_SCATTER_ADD)
         return scatter_tiles(gpu, s->src[1].dtype, s->out[0].dtype, s->out[0].rank ? outer(&s->out[0], 0) : 0, t);
+    if ((why = too_large(s)) != NULL) return why;
     if (s->op == AN_OP_CUMSUM || s->op == AN_OP_POOL_MAX_GRAD || s->op == AN_OP_PUT_ROWS) {
         t->module = AN_MODULE_SCAN_POOL;
         return NULL;
@@ -195,13 +215,13 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
         t->module = AN_MODULE_SORT;
         t->work = sort_words(s);
         t->threads = threads_for(power_of_two(last(&s->src[0])) / 2);
-        return last(&s->src[0]) > 1 << 30 ? "sorts rows of more than 2^30 elements; cut them" : NULL;
+        return NULL;
     }
     if (!is_matrix(s)) return "there is no GPU template for it yet";
     t->module = AN_MODULE_MATRIX;
     t->threads = matrix_threads(s);
     t->work = shared_words(s, t->threads);
-    return matrix_words(s) > INT32_MAX ? "has matrices of more than 2^31 elements; cut them" : NULL;
+    return NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------- texts */
@@ -449,7 +469,7 @@ const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_t
     const an_bind_kind scratch = t->work ? AN_BIND_ANY : AN_BIND_SCRATCH;
     if (t->module != AN_MODULE_SCAN_POOL) an_gpu_bind(l, scratch, index++, 0, 0);
     if (t->module == AN_MODULE_DRAW)
-        an_gpu_bind(l, scratch, index++, 0, 4 * out->params.call.units * out->params.call.each);
+        an_gpu_bind(l, scratch, index++, 0, 4 * out->params.call.each * out->params.call.units);
     if (t->module == AN_MODULE_SORT)
         an_gpu_bind(l, scratch, index++, 0,
                     t->work ? 0 : out->params.call.units * out->params.call.each * key_bytes(c->src[0].dtype));

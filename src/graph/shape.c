@@ -598,6 +598,10 @@ static an_status rule_collective(const rule_ctx *r)
     int32_t shape[AN_MAX_RANK];
     *r->dtype = x->dtype;
     copy_shape(r, x->rank, x->shape);
+    if (e->op != AN_OP_ALLGATHER && !an_dtype_is_float(x->dtype))
+        return refuse(r, AN_E_DTYPE,
+                      "%s: ranks add floating-point numbers; cast it, or gather it and sum the first axis",
+                      an_dtype_name(x->dtype));
     if (e->op == AN_OP_ALLREDUCE) return AN_OK;
     AN_TRY(want_attrs(r, e->op == AN_OP_REDUCESCATTER && e->n_attr == 2 ? 2 : 1));
     if (e->op == AN_OP_REDUCESCATTER) {

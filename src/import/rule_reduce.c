@@ -377,7 +377,9 @@ an_status an_rule_prod(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* x[1:] - x[:-1]; of bools whether they differ. */
+enum { DIFF_MOST = 64 };
+
+/* x[1:] - x[:-1], n times, and 0 elements when they are used up; of bools whether they differ. */
 an_status an_rule_diff(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
@@ -386,7 +388,12 @@ an_status an_rule_diff(an_build *b, const an_pt2_node *n)
         an_tensor *part[2] = {i == 3 ? an_in(b, n, 3) : x, i == 3 ? x : an_in(b, n, 4)};
         if (part[0] && part[1]) x = an_concat_at(AN_AT, part, 2, axis);
     }
-    for (int64_t k = 0; k < an_in_int(b, n, 1); k++) {
+    const int64_t times = an_in_int(b, n, 1), elements = an_dim(x, axis);
+    if (times < 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "n=%lld differences", (long long)times);
+    if (times > DIFF_MOST && elements > DIFF_MOST)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "n=%lld differences, at most %d are built", (long long)times,
+                               DIFF_MOST);
+    for (int64_t k = 0; k < AN_MIN(times, elements); k++) {
         const int64_t length = an_dim(x, axis);
         an_tensor *high = an_slice_at(AN_AT, x, axis, 1, length, 1),
                   *low = an_slice_at(AN_AT, x, axis, 0, length - 1, 1);

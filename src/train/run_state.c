@@ -2,6 +2,7 @@
 #include "train/run_state.h"
 #include "io/formats/json.h"
 #include "train/step.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,11 +56,19 @@ an_status an_run_state_read(an_err *err, const char *path, const char *text, con
         out->counted &= n != NULL;
         copy_hash(json_string_value(json_object_get(j, split_key(split, "xxh3", key))), out->xxh3[split]);
     }
+    const bool best_is_loss =
+        !best || json_is_null(best) || (json_is_number(best) && fabs(json_number_value(best)) <= (double)FLT_MAX);
     json_decref(j);
     if (out->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state does not store the number of updates", path);
     if (out->step > AN_STEP_MOST)
         return an_fail(err, AN_E_IO,
                        "%s: the run's state stores %lld updates, and no run has more than %d; the file is damaged",
                        path, (long long)out->step, AN_STEP_MOST);
+    if (!best_is_loss)
+        return an_fail(err, AN_E_IO, "%s: the run's state has a best_val that is no loss; the file is damaged", path);
+    if (out->best_step < 0 || out->best_step > out->step)
+        return an_fail(err, AN_E_IO,
+                       "%s: the run's state has its best loss at update %lld, after %lld updates; the file is damaged",
+                       path, (long long)out->best_step, (long long)out->step);
     return AN_OK;
 }

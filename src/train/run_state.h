@@ -5,7 +5,8 @@
  * Owns:      writing and reading it; bounds of what a file from elsewhere may say.
  * Does not:  compare it with the data that are here, or open checkpoints (session.c).
  *
- * Invariant: what was read has 0 <= step <= AN_STEP_MOST and a best_val that is not NaN. */
+ * Invariant: what was read has 0 <= step <= AN_STEP_MOST 0 <= best_step <= step, and a best_val of at most FLT_MAX, or
+ *            infinity before the first evaluation. */
 #ifndef AN_TRAIN_RUN_STATE_H
 #define AN_TRAIN_RUN_STATE_H
 
@@ -23,7 +24,7 @@ typedef struct an_run_state {
 
 /* `units`: the task's word, "tokens". */
 void an_run_state_write(const an_run_state *s, const char *units, an_text *out);
-/* AN_E_IO: it is not JSON, or lacks the number of updates, or that is above AN_STEP_MOST. `path` begins its sentences. */
+/* AN_E_IO: it is not JSON, or lacks the number of updates, or a number is out of these bounds. `path` begins its sentences. */
 an_status an_run_state_read(an_err *err, const char *path, const char *text, const char *units, an_run_state *out);
 
 #endif

@@ -3,6 +3,7 @@
 #include "fuzz.h"
 #include "train/run_state.h"
 #include "train/step.h"
+#include <float.h>
 #include <math.h>
 
 static bool fuzz_one(const char *data, size_t bytes)
@@ -18,7 +19,8 @@ static bool fuzz_one(const char *data, size_t bytes)
     free(text);
     fuzz_check_sentence(status, &err);
     if (status != AN_OK) return false;
-    FUZZ_CHECK(s.step >= 0 && s.step <= AN_STEP_MOST && !isnan(s.best_val));
+    FUZZ_CHECK(s.step >= 0 && s.step <= AN_STEP_MOST && s.best_step >= 0 && s.best_step <= s.step);
+    FUZZ_CHECK(fabs(s.best_val) <= (double)FLT_MAX || (isinf(s.best_val) && s.best_val > 0));
     an_run_state_write(&s, "tokens", &out);
     FUZZ_CHECK(!out.failed);
     if (an_run_state_read(&err, "fuzz", out.data, "tokens", &again) != AN_OK) {
@@ -39,7 +41,7 @@ static const fuzz_seed seeds[] = {
     SEED("{\"anneal\":\"0.1.0\",\"step\":50,\"best_val\":4.2098000000000004,\"best_step\":40,\"train_tokens\":1003854,"
          "\"val_tokens\":111540,\"train_xxh3\":\"00112233445566778899aabbccddeeff\",\"val_xxh3\":\"x\"}"),
     SEED("{\"step\":0,\"best_val\":null,\"owes_evaluation\":true}"),
-    SEED("{\"step\":1073741822,\"best_val\":-1e308,\"best_step\":-9223372036854775808,\"train_tokens\":\"9\","
+    SEED("{\"step\":1073741822,\"best_val\":-1e38,\"best_step\":1073741822,\"train_tokens\":\"9\","
          "\"val_tokens\":1.5,\"val_xxh3\":\"0123456789abcdef0123456789abcdef0\",\"train_xxh3\":7}"),
 };
 

@@ -106,6 +106,36 @@ static void padding_of_five_axes_is_refused(void **unused)
     close_function(&f);
 }
 
+#define DIFFERENCES(n, rows)                                                                                           \
+    GRAPH(                                                                                                             \
+        META("x", 8, INT(rows)) "," META("y", 8, INT(0)),                                                              \
+        NODE("aten.diff.default", ARG("self", TENSOR("x")) "," ARG("n", INT(n)) "," ARG("dim", INT(0)), TENSOR("y")),  \
+        IN("x"), OUT("y"))
+
+static void differences_end_when_the_elements_do(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *graph, *refusal; /* NULL: an empty result */
+        int64_t rows;
+    } cases[] = {{DIFFERENCES(3, 3), NULL, 3},
+                 {DIFFERENCES(9223372036854775807, 3), NULL, 3},
+                 {DIFFERENCES(9223372036854775807, 100), "differences, at most 64 are built", 100},
+                 {DIFFERENCES(-1, 3), "n=-1 differences", 3}};
+    for (size_t i = 0; i < AN_COUNT(cases); i++) {
+        double x[100] = {1, 3, 7};
+        function f;
+        open_function(&f, cases[i].graph);
+        an_import_array out[1], in[1] = {array(x, AN_F64, 1, &cases[i].rows, NULL)};
+        const int status = an_import_call_plan(f.m, in, out, f.why);
+        if (!cases[i].refusal && status != AN_OK) fail_msg("case %zu: %s", i, f.why);
+        if (!cases[i].refusal) assert_int_equal(out[0].dim[0], 0);
+        if (cases[i].refusal && (status == AN_OK || !strstr(f.why, cases[i].refusal)))
+            fail_msg("case %zu: %d, %s", i, status, f.why);
+        close_function(&f);
+    }
+}
+
 /* Arrays in C order, transposed, repeated and with gaps; all of them hold x[i][k], and only the last is copied. */
 static void an_array_is_read_in_whatever_order_it_lies(void **unused)
 {
@@ -626,6 +656,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_missing_is_named_at_once_with_the_reason),
                                        cmocka_unit_test(padding_of_five_axes_is_refused),
+                                       cmocka_unit_test(differences_end_when_the_elements_do),
                                        cmocka_unit_test(a_program_for_evaluation_fits_the_one_for_training),
                                        cmocka_unit_test(arguments_of_another_kind_are_refused),
                                        cmocka_unit_test(views_of_views_have_an_end),

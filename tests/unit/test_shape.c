@@ -1,6 +1,8 @@
 /* test_shape.c: shapes and dtypes that come out of every public operation, and the exact sentence of every refusal. */
 #include "graph_case.h"
 
+#include <anneal_tools.h>
+
 static an_tensor *leaf(graph_case *c, an_dtype t, an_shape s)
 {
     return case_leaf(c, AN_LEAF_PARAM, t, s, 0, 1);
@@ -179,6 +181,12 @@ static void dtypes_are_never_promoted(void **state)
                    "an_cross_entropy: labels are float32; int32 is needed");
     expect_refusal(&c, an_matmul_as_at(AT, leaf(&c, AN_F32, AN_SHAPE(2, 2)), leaf(&c, AN_F32, AN_SHAPE(2, 2)), AN_BF16),
                    AN_E_DTYPE, "an_matmul_as: a product of float32 as bfloat16");
+    expect_refusal(
+        &c, an_all_reduce_at(AT, i), AN_E_DTYPE,
+        "an_all_reduce: int32: ranks add floating-point numbers; cast it, or gather it and sum the first axis");
+    expect_refusal(
+        &c, an_all_reduce_at(AT, p), AN_E_DTYPE,
+        "an_all_reduce: bool: ranks add floating-point numbers; cast it, or gather it and sum the first axis");
     case_close(&c);
 }
 

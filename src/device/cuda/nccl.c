@@ -28,9 +28,16 @@ an_status an_cuda_join(an_err *err, an_device *d, struct an_comm *c)
     return AN_OK;
 }
 
-static int type_of(an_dtype dtype)
+/* NCCL's number for a dtype that it adds; graphs have no sums over ranks of others. */
+static an_status type_of(an_err *err, an_dtype dtype, int *out)
 {
-    return dtype == AN_F64 ? NCCL_F64 : dtype == AN_F32 ? NCCL_F32 : dtype == AN_F16 ? NCCL_F16 : NCCL_BF16;
+    switch (dtype) {
+    case AN_F64: *out = NCCL_F64; return AN_OK;
+    case AN_F32: *out = NCCL_F32; return AN_OK;
+    case AN_F16: *out = NCCL_F16; return AN_OK;
+    case AN_BF16: *out = NCCL_BF16; return AN_OK;
+    default: return an_fail(err, AN_E_INTERNAL, "cuda: a sum over ranks of %s", an_dtype_name(dtype));
+    }
 }
 
 /* The first exchange of each kind connects the GPUs, which allocates: before a plan is captured. */
@@ -95,18 +102,17 @@ static an_status gather_range(an_err *err, an_device *d, const an_library_call_s
 }
 
 /* Sums of a range of an array in parts: each rank that has some of it gets those. */
-static an_status sum_range(an_err *err, an_device *d, const an_library_call_spec *s, cu_pointer in, cu_pointer out)
+static an_status sum_range(an_err *err, an_device *d, const an_library_call_spec *s, int type, cu_pointer in,
+                           cu_pointer out)
 {
-    const an_dtype dtype = (an_dtype)s->src[0].dtype;
-    const size_t each = an_dtype_size(dtype);
+    const size_t each = an_dtype_size((an_dtype)s->src[0].dtype);
     for (int r = 0; r < an_comm_ranks(d->comm); r++) {
         int64_t from;
         const size_t n = (size_t)an_comm_range_of(s->attr[2], s->attr[3], s->src[0].shape[0], r, &from);
         if (!n) continue;
-        AN_TRY(check(
-            err, d,
-            d->nccl.sum_at(in, out + (cu_pointer)from * each, n, type_of(dtype), NCCL_SUM, r, d->nccl_comm, d->stream),
-            "a sum of parts"));
+        AN_TRY(check(err, d,
+                     d->nccl.sum_at(in, out + (cu_pointer)from * each, n, type, NCCL_SUM, r, d->nccl_comm, d->stream),
+                     "a sum of parts"));
         in += n * each;
     }
     return AN_OK;
@@ -116,16 +122,15 @@ an_status an_cuda_exchange(an_err *err, an_device *d, const an_library_call_spec
 {
     const an_call_tensor *x = &s->src[0];
     size_t n = 1;
+    int type = -1;
     for (int i = 0; i < x->rank; i++) n *= (size_t)x->shape[i];
     if (!n) return AN_OK;
+    if (s->op != AN_OP_ALLGATHER) AN_TRY(type_of(err, (an_dtype)x->dtype, &type));
     if (s->op == AN_OP_ALLREDUCE)
-        return check(err, d, d->nccl.sum(in, out, n, type_of((an_dtype)x->dtype), NCCL_SUM, d->nccl_comm, d->stream),
-                     "a sum");
-    if (s->op == AN_OP_REDUCESCATTER && s->attr[2] > 0) return sum_range(err, d, s, in, out);
+        return check(err, d, d->nccl.sum(in, out, n, type, NCCL_SUM, d->nccl_comm, d->stream), "a sum");
+    if (s->op == AN_OP_REDUCESCATTER && s->attr[2] > 0) return sum_range(err, d, s, type, in, out);
     if (s->op == AN_OP_REDUCESCATTER)
-        return check(err, d,
-                     d->nccl.sum_part(in, out, n / (size_t)s->attr[0], type_of((an_dtype)x->dtype), NCCL_SUM,
-                                      d->nccl_comm, d->stream),
+        return check(err, d, d->nccl.sum_part(in, out, n / (size_t)s->attr[0], type, NCCL_SUM, d->nccl_comm, d->stream),
                      "a sum of parts");
     if (s->attr[1] > 0) return gather_range(err, d, s, in, out);
     const size_t bytes = n * an_dtype_size((an_dtype)x->dtype);
