@@ -332,6 +332,7 @@ static an_status train_rank(an_err *err, const an_args *args, an_comm *comm, int
     train_values v;
     AN_TRY(open_config(err, args, &v, &c));
     c.comm = comm;
+    if (an_comm_rank(comm) == 0 && !args->quiet && strcmp(c.log_format, "nanogpt") == 0) an_nanogpt_overrides(args);
     if (strcmp(c.init_from, "resume") == 0) {
         AN_TRY(an_ckpt_find(err, c.out, false, path));
         return resume(err, args, path, &c, comm, exit_code);

@@ -4,6 +4,7 @@
 #ifndef AN_CLI_PROGRESS_H
 #define AN_CLI_PROGRESS_H
 
+#include "cli/cli.h"
 #include "train/loop.h"
 #include "tools/estimate.h"
 
@@ -30,7 +31,8 @@ void an_progress_close(an_progress *n);
 /* The bill in a few lines, on stderr. */
 void an_progress_bill(const an_bill *b, an_cpu_launches on_cpu);
 
-/* nanoGPT's lines (train.py of its commit 3adf61e): before the first update, and of an event. */
+/* nanoGPT's lines (train.py of its commit 3adf61e): of files and settings given, before the first update, and of an event. */
+void an_nanogpt_overrides(const an_args *args);
 void an_nanogpt_begin(const an_session *r);
 void an_nanogpt_tell(an_progress *n, const an_session *r, const an_train_event *e);
 

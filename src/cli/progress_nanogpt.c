@@ -4,8 +4,12 @@
  * is of an update alone, not of the evaluation before it. `mfu` is nanoGPT's, a share of an A100's 312 TFLOP/s, so that
  * lines can be compared. */
 #include "cli/progress.h"
+#include "io/config/config.h"
+#include "platform/platform.h"
 #include <anneal_tools.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,6 +40,47 @@ static bool print_found_vocabulary(const an_session *r)
     if (!r->data->tokenizer || access(meta, R_OK) != 0) return false;
     printf("found vocab_size = %d (inside %s)\n", (int)an_tokenizer_vocab(r->data->tokenizer), meta);
     return true;
+}
+
+/* A value as Python prints the literal that was typed: 1e-3 as 0.001, 1e-5 as 1e-05, a switch as True; else the text. */
+static void print_value(const char *typed)
+{
+    char number[40], *end;
+    const double v = strtod(typed, &end);
+    const bool is_float = *typed && !*end && typed[strcspn(typed, ".eE")] && !typed[strspn(typed, "+-.0123456789eE_")];
+    int digits = 1;
+    if (strcmp(typed, "true") == 0 || strcmp(typed, "false") == 0) {
+        printf("%s\n", *typed == 't' ? "True" : "False");
+        return;
+    }
+    if (!is_float || !isfinite(v)) {
+        printf("%s\n", typed);
+        return;
+    }
+    do snprintf(number, sizeof number, "%.*g", digits, v); /* the fewest that read back as the same number */
+    while (digits++ < 17 && strtod(number, NULL) != v);
+    if (strchr(number, 'e') && fabs(v) >= 1e-4 && fabs(v) < 1e16) snprintf(number, sizeof number, "%.0f", v);
+    printf("%s%s\n", number, strpbrk(number, ".e") ? "" : ".0");
+}
+
+/* Of configurator.py: a file of settings with its text, then the settings. log_format, which nanoGPT has not, is left out. */
+void an_nanogpt_overrides(const an_args *args)
+{
+    const char *file = args->n_words ? args->words[0] : NULL, *dot = file ? strrchr(file, '.') : NULL;
+    char *text;
+    size_t n;
+    if (dot && (strcmp(dot, ".py") == 0 || strcmp(dot, ".yaml") == 0) &&
+        an_file_read(NULL, file, AN_CONFIG_FILE_BYTES, &text, &n) == AN_OK) {
+        an_text_printable(text, n); /* a file from elsewhere must not steer a terminal */
+        printf("Overriding config with %s:\n%s\n", file, text);
+        free(text);
+    }
+    for (size_t i = 0; i < args->n_settings; i++) {
+        if (strcmp(args->settings[i].key, "log_format") == 0) continue;
+        printf("Overriding: %s = ", args->settings[i].key);
+        print_value(args->settings[i].value);
+    }
+    fflush(stdout);
 }
 
 void an_nanogpt_begin(const an_session *r)

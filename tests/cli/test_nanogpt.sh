@@ -142,8 +142,22 @@ ok "train --dataset=NAME alone has nanoGPT's defaults; MFU is shown from its fif
 
 # all of its lines, in its order: numbers are N
 # shellcheck disable=SC2086
-run train config/train_shakespeare_char.py $small --compile=True --max_iters=10 --out_dir=lines --log_format=nanogpt
-sed -e 's/[0-9]\(,\{0,1\}[0-9]\)*\(\.[0-9][0-9]*\)\{0,1\}/N/g' -e 's/mfu -N/mfu N/' stdout >lines.got
+run train config/train_shakespeare_char.py $small --compile=True --max_iters=10 --out_dir=lines --learning_rate=5e-5 --log_format=nanogpt \
+    --weight_decay=1e-1 --eval_only=False --grad_clip=1.0
+# configurator.py: a file with its text, then each setting with the value that Python reads
+{
+    printf 'Overriding config with config/train_shakespeare_char.py:\n'
+    cat config/train_shakespeare_char.py
+    echo
+    for set in eval_iters=2 batch_size=4 block_size=16 n_layer=2 n_head=2 n_embd=16 max_iters=20 eval_interval=10 compile=True max_iters=10 \
+        out_dir=lines learning_rate=5e-05 weight_decay=0.1 eval_only=False grad_clip=1.0; do
+        echo "Overriding: ${set%%=*} = ${set#*=}"
+    done
+} >given.wanted
+head -n "$(wc -l <given.wanted)" stdout >given.got
+cmp -s given.got given.wanted || fault "$(diff given.wanted given.got)"
+tail -n "+$(($(wc -l <given.wanted) + 1))" stdout |
+    sed -e 's/[0-9]\(,\{0,1\}[0-9]\)*\(\.[0-9][0-9]*\)\{0,1\}/N/g' -e 's/mfu -N/mfu N/' >lines.got
 cat >lines.wanted <<'EOF'
 tokens per iteration will be: N
 found vocab_size = N (inside data/shakespeare_char/meta.pkl)

@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "base/text.h"
 
-enum { AN_CONFIG_TEXT_BYTES = 512 };
+enum { AN_CONFIG_TEXT_BYTES = 512, AN_CONFIG_FILE_BYTES = 1 << 20 };
 
 typedef enum an_config_type {
     AN_CONFIG_INT,   /* int64_t */

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_FILE = 1 << 20, MAX_DEPTH = 64, NAME_BYTES = 64 };
+enum { MAX_DEPTH = 64, NAME_BYTES = 64 };
 
 typedef enum kind { INT, FLOAT, BOOL, STRING, NONE } kind;
 static const char *const kind_names[] = {"an int", "a float", "a bool", "a string", "None"};
@@ -396,7 +396,7 @@ an_status an_config_py(an_err *err, const an_config *c, void *values, const char
 {
     char *text;
     size_t n;
-    AN_TRY(an_file_read(err, path, MAX_FILE, &text, &n));
+    AN_TRY(an_file_read(err, path, AN_CONFIG_FILE_BYTES, &text, &n));
     an_status status = an_config_py_text(err, c, values, path, text, n);
     free(text);
     return status;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <yaml.h>
 
-enum { MAX_FILE_BYTES = 1 << 20, MAX_KEYS = 1024, MAX_KEY_BYTES = 128 };
+enum { MAX_KEYS = 1024, MAX_KEY_BYTES = 128 };
 
 typedef struct reader {
     yaml_parser_t parser;
@@ -26,7 +26,7 @@ static an_status bad(an_err *err, const reader *r, size_t line, const char *why)
 static an_status next(an_err *err, reader *r, yaml_event_t *out)
 {
     if (yaml_parser_parse(&r->parser, out)) return AN_OK;
-    if (r->parser.error == YAML_MEMORY_ERROR) return an_fail_nomem(err, r->where, MAX_FILE_BYTES);
+    if (r->parser.error == YAML_MEMORY_ERROR) return an_fail_nomem(err, r->where, AN_CONFIG_FILE_BYTES);
     size_t line = r->parser.problem_mark.line;
     char quoted[AN_QUOTED_BYTES];
     return an_fail(err, AN_E_USAGE, "%s:%zu: not valid YAML: %s", r->where, line + 1,
@@ -159,7 +159,7 @@ an_status an_config_yaml(an_err *err, const an_config *c, void *values, const ch
 {
     char *text;
     size_t n;
-    AN_TRY(an_file_read(err, path, MAX_FILE_BYTES, &text, &n));
+    AN_TRY(an_file_read(err, path, AN_CONFIG_FILE_BYTES, &text, &n));
     an_status status = an_config_yaml_text(err, c, values, path, text, n);
     free(text);
     return status;
