@@ -1,6 +1,6 @@
 /* test_random.c: graphs drawn at random: elementwise ops, moves, reductions, products, tables, joins and pads at
  * random, run in every way (ops/lab.h) and compared with the oracle. AN_SOAK=1 runs many more; AN_RANDOM=SEED runs one
- * graph.
+ * graph, AN_RANDOM=SEED,N the N from it on.
  *
  * Owns:      the generator and the reducer of failing graphs.
  * Invariants: a graph is decoded from a genome, a list of words of which every one is valid: whatever is left when
@@ -354,13 +354,14 @@ static void tell(lab *l, genome *m)
     an_text_free(&text);
 }
 
-/* Seeds from 1, or one, and those that failed once. */
+/* Seeds from 1 and those that failed once, or those that were asked for. */
 static void run_seeds(uint64_t n, const uint64_t *failed_once, size_t n_failed, bool backward)
 {
     lab l;
     genome m;
-    const char *soak = getenv("AN_SOAK"), *one = getenv("AN_RANDOM");
-    const uint64_t first = one ? strtoull(one, NULL, 10) : 1, last = one ? first : soak ? 100 * n : n;
+    const char *soak = getenv("AN_SOAK"), *one = getenv("AN_RANDOM"), *comma = one ? strchr(one, ',') : NULL;
+    const uint64_t first = one ? strtoull(one, NULL, 10) : 1, count = comma ? strtoull(comma + 1, NULL, 10) : 1;
+    const uint64_t last = one ? first + count - 1 : soak ? 100 * n : n;
     int failed = 0;
     lab_open(&l);
     for (uint64_t seed = first; seed <= last + (one ? 0 : n_failed) && failed < 5; seed++) {
