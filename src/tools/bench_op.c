@@ -2,6 +2,7 @@
 #include "tools/bench_op.h"
 #include "tools/estimate.h"
 #include <anneal_tools.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static int ascending(const void *a, const void *b)
@@ -20,9 +21,11 @@ enum { CONV_N = 8, CONV_SIDE = 56, ATTN_B = 4, ATTN_H = 6, ATTN_D = 64 };
 
 /* An operand is a state, so that an iteration copies nothing to the device. Its values are random, because some
  * processors are faster with zeros. */
-static an_tensor *operand(an_ctx *cx, const char *name, an_dtype dtype, an_shape shape)
+static an_tensor *operand(an_ctx *cx, const char *name, const an_bench_op *op, an_dtype dtype, an_shape shape)
 {
-    return an_state(cx, name, dtype, shape, AN_UNIFORM(-1, 1));
+    char named[32]; /* several sizes may be tried in one context */
+    snprintf(named, sizeof named, "%s.%lld", name, (long long)op->n);
+    return an_state(cx, named, dtype, shape, AN_UNIFORM(-1, 1));
 }
 
 /* Builds one iteration. NULL for a copy, which is an assignment and has no result. */
@@ -30,23 +33,23 @@ static an_tensor *build(an_ctx *cx, const an_bench_op *op)
 {
     const int64_t n = op->n;
     if (op->kind == AN_BENCH_MATMUL) {
-        an_tensor *b = operand(cx, "b", op->dtype, AN_SHAPE(n, n)); /* [n,n] */
-        return an_matmul(operand(cx, "a", op->dtype, AN_SHAPE(n, n)), b);
+        an_tensor *b = operand(cx, "b", op, op->dtype, AN_SHAPE(n, n)); /* [n,n] */
+        return an_matmul(operand(cx, "a", op, op->dtype, AN_SHAPE(n, n)), b);
     }
     if (op->kind == AN_BENCH_CONV) {
-        an_tensor *x = operand(cx, "x", op->dtype, AN_SHAPE(CONV_N, CONV_SIDE, CONV_SIDE, n)); /* [N,H,W,C] */
-        an_tensor *w = operand(cx, "w", op->dtype, AN_SHAPE(n, 3, 3, n));                      /* [O,KH,KW,C] */
+        an_tensor *x = operand(cx, "x", op, op->dtype, AN_SHAPE(CONV_N, CONV_SIDE, CONV_SIDE, n)); /* [N,H,W,C] */
+        an_tensor *w = operand(cx, "w", op, op->dtype, AN_SHAPE(n, 3, 3, n));                      /* [O,KH,KW,C] */
         return an_conv2d(x, w, NULL, (an_window){.pad_h = 1, .pad_w = 1});
     }
     if (op->kind == AN_BENCH_ATTENTION) {
         const an_shape head = AN_SHAPE(ATTN_B, ATTN_H, n, ATTN_D); /* [B,H,T,D] */
-        an_tensor *q = operand(cx, "q", op->dtype, head), *k = operand(cx, "k", op->dtype, head);
-        return an_attention(q, k, operand(cx, "v", op->dtype, head), 0.125, true, 0);
+        an_tensor *q = operand(cx, "q", op, op->dtype, head), *k = operand(cx, "k", op, op->dtype, head);
+        return an_attention(q, k, operand(cx, "v", op, op->dtype, head), 0.125, true, 0);
     }
     const an_shape shape = AN_SHAPE(n << 18); /* n MiB of f32 */
-    if (op->kind == AN_BENCH_READ) return an_sum(operand(cx, "from", AN_F32, shape), AN_ALL);
-    an_tensor *from = operand(cx, "from", AN_F32, shape);
-    an_assign(operand(cx, "to", AN_F32, shape), from);
+    if (op->kind == AN_BENCH_READ) return an_sum(operand(cx, "from", op, AN_F32, shape), AN_ALL);
+    an_tensor *from = operand(cx, "from", op, AN_F32, shape);
+    an_assign(operand(cx, "to", op, AN_F32, shape), from);
     return NULL;
 }
 
@@ -83,16 +86,43 @@ static an_status iterate(an_err *err, an_ctx *cx, const an_bench_op *op, double 
     return status;
 }
 
-static an_status measure(an_err *err, an_ctx *cx, const an_bench_op *op, double *ms, an_bench_op_result *out)
+int64_t an_bench_larger(const an_bench_op *op, int64_t n, double ms)
 {
-    double flops = 0, bytes = 0, unused;
+    const double growth = op->kind == AN_BENCH_MATMUL ? 8 : op->kind <= AN_BENCH_READ ? 2 : 4; /* of the time, at 2 n */
+    for (ms *= growth; ms <= op->most_ms && n < op->n; ms *= growth) n *= 2;
+    return AN_MIN(n, op->n);
+}
+
+/* Finds the size that op->most_ms admits: the first one is tiny, and each is expected to be fast enough by the one
+ * before, so that a device of any speed is done in moments. *ms: an iteration of that size. */
+static an_status find_size(an_err *err, an_ctx *cx, an_bench_op *op, double *ms)
+{
+    an_bench_op tried = *op;
+    int64_t next = AN_MIN(op->n, op->kind == AN_BENCH_MATMUL ? 64 : 1);
+    do {
+        tried.n = next;
+        AN_TRY(iterate(err, cx, &tried, ms)); /* plans and compiles */
+        AN_TRY(iterate(err, cx, &tried, ms));
+        next = an_bench_larger(op, tried.n, *ms);
+    } while (next > tried.n);
+    op->n = tried.n;
+    return AN_OK;
+}
+
+static an_status measure(an_err *err, an_ctx *cx, const an_bench_op *wanted, double *ms, an_bench_op_result *out)
+{
+    an_bench_op fitted = *wanted, *const op = &fitted;
+    double flops = 0, bytes = 0, unused, found_ms = 0;
+    if (op->most_ms > 0) AN_TRY(find_size(err, cx, op, &found_ms));
+    if (found_ms > op->most_ms) op->iters = 1; /* slow at the smallest size, and warm */
     AN_TRY(iterate(err, cx, op, &out->first_s));
     out->first_s *= 1e-3;
     an_profile(cx, op->device_time);
-    for (int64_t i = 0; i < 2 + op->iters / 10; i++) AN_TRY(iterate(err, cx, op, &unused));
+    for (int64_t i = 0; i < 2 + op->iters / 10 && found_ms <= op->most_ms; i++) AN_TRY(iterate(err, cx, op, &unused));
     for (int64_t i = 0; i < op->iters; i++) AN_TRY(iterate(err, cx, op, &ms[i]));
     out->ms = an_median(ms, op->iters);
     out->min_ms = ms[0];
+    out->n = op->n;
     amounts(op, &flops, &bytes);
     out->gflops = flops / out->ms / 1e6;
     out->gbytes = bytes / out->ms / 1e6;
@@ -137,10 +167,13 @@ an_status an_bench_roof(an_err *err, const an_train_config *cfg, an_roof *out)
     an_close(cx);
     AN_TRY(status);
     if (out->gflops <= 0) {
-        AN_TRY(an_bench_run_op(err, cfg, &(an_bench_op){AN_BENCH_MATMUL, cfg->dtype, 4096, 8, true}, &r));
+        const an_bench_op gemm = {
+            AN_BENCH_MATMUL, cfg->dtype, 4096, 8, .device_time = true, .most_ms = AN_BENCH_MOST_MS};
+        AN_TRY(an_bench_run_op(err, cfg, &gemm, &r));
         out->gflops = r.gflops * r.ms / r.min_ms;
     }
-    AN_TRY(an_bench_run_op(err, cfg, &(an_bench_op){AN_BENCH_COPY, AN_F32, 128, 8, true}, &r));
+    const an_bench_op copy = {AN_BENCH_COPY, AN_F32, 128, 8, .device_time = true, .most_ms = AN_BENCH_MOST_MS};
+    AN_TRY(an_bench_run_op(err, cfg, &copy, &r));
     out->gbytes = r.gbytes * r.ms / r.min_ms;
     return AN_OK;
 }

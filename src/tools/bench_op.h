@@ -2,7 +2,7 @@
  *
  * Owns:      how it is run: operands stay on the device; every iteration reuses a warm plan and ends when the device
  *            is idle.
- * Does not:  print, or choose sizes.
+ * Does not:  print. It chooses a size only below the one that it is given, where it may not take long.
  */
 #ifndef AN_TOOLS_BENCH_OP_H
 #define AN_TOOLS_BENCH_OP_H
@@ -24,12 +24,18 @@ typedef struct an_bench_op {
      * second stage at n = 64; attention: [4,6,n,64], causal, forward only */
     int64_t n, iters;
     bool device_time; /* time the launches only, without the host, where the device measures them */
+    double most_ms;   /* above 0: the size is found, from a tiny one up to n, so that an iteration takes at most this
+                       * long; on a device where the tiny one takes longer, that is it */
 } an_bench_op;
+
+/* For most_ms: an iteration that fills any device, and a measurement of moments on one that simulates another. */
+#define AN_BENCH_MOST_MS 100
 
 typedef struct an_bench_op_result {
     double ms, min_ms;     /* median and fastest iteration */
     double first_s;        /* the first one, planning and compiling included */
     double gflops, gbytes; /* per second, of the median; bytes: operands read once, results written once */
+    int64_t n;             /* the size that was timed */
     uint64_t driver_bytes; /* device memory held by driver and libraries now (see an_estimate_driver); 0: unknown */
     uint64_t device_bytes; /* device memory that was free for programs before; 0: unknown */
 } an_bench_op_result;
@@ -37,8 +43,11 @@ typedef struct an_bench_op_result {
 /* Runs the operation with `cfg`'s device, threads, isa and compiler. */
 an_status an_bench_run_op(an_err *err, const an_train_config *cfg, const an_bench_op *op, an_bench_op_result *out);
 
-/* Measures the machine's roofline: GFLOP/s of GEMM in `dtype` (an_fma_peak, else a large GEMM) and GB/s of a copy too
- * large for caches. Takes some hundred milliseconds. */
+/* The size to try after one of `n` took `ms`: doubled as often as op->most_ms is expected to admit, up to op->n. */
+int64_t an_bench_larger(const an_bench_op *op, int64_t n, double ms);
+
+/* Measures the machine's roofline: GFLOP/s of GEMM in `dtype` (an_fma_peak, else a GEMM as large as the device computes in
+ * AN_BENCH_MOST_MS) and GB/s of a copy too large for caches, where the device copies that much in the time. */
 typedef struct an_roof {
     double gflops, gbytes;
 } an_roof;

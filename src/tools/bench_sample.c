@@ -93,7 +93,7 @@ an_status an_bench_sample(an_err *err, an_session *r, int64_t texts, int64_t pro
     free(ms);
     AN_TRY(status);
     an_bench_op_result read;
-    AN_TRY(an_bench_run_op(err, &r->cfg, &(an_bench_op){AN_BENCH_READ, AN_F32, 256, 8, false}, &read));
+    AN_TRY(an_bench_run_op(err, &r->cfg, &(an_bench_op){AN_BENCH_READ, AN_F32, 256, 8, false, 0}, &read));
     out->read_gbytes = read.gbytes * read.ms / read.min_ms;
     return AN_OK;
 }

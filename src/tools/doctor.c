@@ -93,17 +93,18 @@ static void measure(const an_doctor_options *o, const char *device, an_measured 
     an_err err = {0};
     an_status status = an_train_config_defaults(&err, an_models[0], NULL, &c);
     an_device_facts facts;
-    out->gemm_side = an_device_find(device, &facts) ? facts.bench_side : 1024; /* a small GEMM does not fill a GPU */
+    an_bench_op gemm = {AN_BENCH_MATMUL, AN_F32, 1024, 10, .most_ms = AN_BENCH_MOST_MS};
+    if (an_device_find(device, &facts)) gemm.n = facts.bench_side; /* a small GEMM does not fill a GPU */
     snprintf(c.device, sizeof c.device, "%s", device);
     snprintf(c.cc, sizeof c.cc, "%s", o->cc ? o->cc : "");
     snprintf(c.cache_dir, sizeof c.cache_dir, "%s", o->cache_dir ? o->cache_dir : "");
-    if (status == AN_OK)
-        status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_MATMUL, AN_F32, out->gemm_side, 10, false}, &r);
-    if (status == AN_OK) out->gemm_gflops = r.gflops;
-    if (status == AN_OK) status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_COPY, AN_F32, 128, 5, false}, &r);
+    if (status == AN_OK) status = an_bench_run_op(&err, &c, &gemm, &r);
+    if (status == AN_OK) out->gemm_gflops = r.gflops, out->gemm_side = gemm.n = r.n;
+    const an_bench_op copy = {AN_BENCH_COPY, AN_F32, 128, 5, .most_ms = AN_BENCH_MOST_MS};
+    if (status == AN_OK) status = an_bench_run_op(&err, &c, &copy, &r);
     if (status == AN_OK) out->copy_gbytes = r.gbytes;
-    if (status == AN_OK)
-        status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_MATMUL, AN_BF16, out->gemm_side, 10, false}, &r);
+    gemm.dtype = AN_BF16;
+    if (status == AN_OK) status = an_bench_run_op(&err, &c, &gemm, &r);
     if (status == AN_OK) out->gemm_bf16_gflops = r.gflops;
     if (status == AN_OK) out->driver_bytes = r.driver_bytes;
     if (status == AN_OK && r.driver_bytes) out->device_bytes = r.device_bytes;

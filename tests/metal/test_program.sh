@@ -7,7 +7,7 @@ if ! command -v "${CXX:-c++}" >/dev/null; then
 fi
 build=${AN_BUILD:-build}
 sh tests/metal/standin/build.sh "$build/standin" || exit 1
-plan=12
+plan=13
 . "$(dirname "$0")/../cli/tap.sh"
 build=$(cd "$build" && pwd)
 mac="gpu=apple8,kernels=fast,end=check,cache=$build/standin-cache"
@@ -47,6 +47,16 @@ ok "sample writes the same text on both"
 run bench demo $tiny steps=2 warmup=0 --json
 code_is 0; says stdout metal
 ok "bench times it"
+
+# Both time a product and a copy, and here a launch takes a thousand times as long as on a GPU.
+WRAP="timeout 300"
+# shellcheck disable=SC2086
+run profile demo $tiny steps=2 warmup=1 --json
+code_is 0; has_keys "$dir/stdout" peak_gflops peak_gbytes
+run doctor --json
+code_is 0; grep -q '"name":"metal".*"gemm_side":[1-9]' "$dir/stdout" || fault "doctor timed nothing on metal"
+WRAP=
+ok "profile and doctor find a size that a slow device can be timed with"
 
 # shellcheck disable=SC2086
 run train demo $tiny ranks=2 gradient_accumulation_steps=2 --quiet out="$dir/ddp"

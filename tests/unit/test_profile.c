@@ -140,6 +140,33 @@ static void operations_are_timed_and_counted(void **state)
     }
 }
 
+/* An iteration of the found size is expected to take at most most_ms, at any speed of the device. */
+static void the_size_that_is_timed_fits_the_device(void **state)
+{
+    (void)state;
+    const an_bench_op gemm = {.kind = AN_BENCH_MATMUL, .n = 4096, .most_ms = 100};
+    const an_bench_op copy = {.kind = AN_BENCH_COPY, .n = 128, .most_ms = 100};
+    assert_int_equal(an_bench_larger(&gemm, 64, 0.001), 2048); /* 33 ms there; the next look is at that one's time */
+    assert_int_equal(an_bench_larger(&gemm, 2048, 0.4), 4096); /* a fast device is timed at the full size */
+    assert_int_equal(an_bench_larger(&gemm, 4096, 0.4), 4096); /* and no larger */
+    assert_int_equal(an_bench_larger(&gemm, 64, 3.5), 128);
+    assert_int_equal(an_bench_larger(&gemm, 128, 28), 128); /* 256 would take 224 ms */
+    assert_int_equal(an_bench_larger(&gemm, 64, 5000), 64); /* slow at the smallest */
+    assert_int_equal(an_bench_larger(&copy, 1, 30), 2);
+    assert_int_equal(an_bench_larger(&copy, 1, 0.05), 128);
+    for (an_bench_kind kind = AN_BENCH_MATMUL; kind <= AN_BENCH_COPY; kind++) {
+        an_err err = {0};
+        an_bench_op_result r;
+        const an_train_config c = tiny();
+        const an_bench_op slow = {.kind = kind, .dtype = AN_F32, .n = 4096, .iters = 1000, .most_ms = 1e-9};
+        if (an_bench_run_op(&err, &c, &slow, &r) != AN_OK) fail_msg("%s", err.text);
+        assert_int_equal(r.n, kind == AN_BENCH_MATMUL ? 64 : 1);
+        const an_bench_op fast = {.kind = kind, .dtype = AN_F32, .n = 96, .iters = 3, .most_ms = 1e9};
+        if (an_bench_run_op(&err, &c, &fast, &r) != AN_OK) fail_msg("%s", err.text);
+        assert_int_equal(r.n, 96);
+    }
+}
+
 static void a_device_that_does_not_run_is_a_sentence(void **state)
 {
     (void)state;
@@ -169,6 +196,7 @@ int main(void)
         cmocka_unit_test(the_trace_is_json_with_an_event_a_launch_a_step),
         cmocka_unit_test(a_trace_that_cannot_be_written_is_a_sentence),
         cmocka_unit_test(operations_are_timed_and_counted),
+        cmocka_unit_test(the_size_that_is_timed_fits_the_device),
         cmocka_unit_test(a_device_that_does_not_run_is_a_sentence),
         cmocka_unit_test(a_median_is_the_middle),
     };
