@@ -1,5 +1,6 @@
 /* main.c: the table of commands, and the entry and exit of the program. */
 #include "cli/cmd_prepare.h"
+#include "platform/platform.h"
 #include "cli/trm_command.h"
 #include <string.h>
 
@@ -208,7 +209,6 @@ int main(int argc, char **argv)
     if (status == AN_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = an_fail(&err, AN_E_IO, "stdout cannot be written to");
     an_argv_free(&words);
-    if (status == AN_OK) return exit_code;
-    an_say("anneal: %s", err.text);
-    return an_exit_code(status);
+    if (status != AN_OK) an_say("anneal: %s", err.text);
+    return an_guard_exit(status == AN_OK ? exit_code : an_exit_code(status));
 }

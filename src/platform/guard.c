@@ -1,5 +1,6 @@
 /* guard.c: what a program, not the library, asks of the process: a sentence where a mapped file becomes shorter while
- * it is read (the system sends SIGBUS), and compilers that end with it when it is interrupted.
+ * it is read (the system sends SIGBUS), compilers that end with it when it is interrupted, and an end that does not wait
+ * for a device that hangs.
  *
  * Owns:      two tables that signal handlers read: the mapped files and the children that run. They are this process's
  *            and lock-free, because a handler gets no argument and may not wait.
@@ -13,6 +14,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -25,7 +27,7 @@ static struct {
     char path[512];
 } maps[MAPS];
 static atomic_int children[CHILDREN]; /* process groups; 0: free */
-static atomic_bool interrupted;
+static atomic_bool interrupted, exit_hangs;
 
 /* ---- mapped files */
 
@@ -106,4 +108,18 @@ void an_interrupt_children(void)
         const int pid = atomic_load(&children[i]);
         if (pid > 0) kill(-pid, SIGKILL);
     }
+}
+
+/* ---- the end */
+
+void an_guard_exit_hangs(void)
+{
+    atomic_store(&exit_hangs, true);
+}
+
+int an_guard_exit(int code)
+{
+    if (!atomic_load(&exit_hangs)) return code;
+    fflush(NULL);
+    _exit(code);
 }

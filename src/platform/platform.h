@@ -64,6 +64,11 @@ an_status an_make_dirs(an_err *err, const char *path, unsigned mode); /* like mk
 void an_guard_maps(void);
 /* For a program's signal handler: kills the children of all an_spawn calls; later ones fail. */
 void an_interrupt_children(void);
+/* Said by a device whose work will never end (an exchange with a rank that is gone, a kernel that hangs): exit() would wait
+ * for it in the driver's exit handlers. */
+void an_guard_exit_hangs(void);
+/* For the end of main: returns code, or, where exit() would hang, writes what stdio holds and ends the process here. */
+int an_guard_exit(int code);
 /* What files.c and process.c report to guard.c. False: the process was interrupted, and the child must go. */
 void an_guard_map(const void *data, size_t bytes, const char *path);
 void an_guard_unmap(const void *data);

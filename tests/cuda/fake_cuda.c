@@ -285,7 +285,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int d)
     CALL("cuDevicePrimaryCtxRelease_v2");
     (void)d;
     if (--state.context > 0) DONE(0);
-    if (waits_for_ranks()) DONE(0); /* what a GPU still uses cannot be freed: the end of the process does it */
+    if (waits_for_ranks()) complain("cuDevicePrimaryCtxRelease: it waits for work that waits for another rank");
     for (int i = 0; i < MOST; i++) {
         if (things[i].kind == FUNCTION) free_thing(&things[i]);
         if (things[i].kind != NOTHING) complain("left behind: %s", names[things[i].kind]), free_thing(&things[i]);

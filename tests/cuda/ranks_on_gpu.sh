@@ -4,7 +4,7 @@
 # SHARE=1: all ranks on GPU 0, as torchrun would start them. NCCL takes ranks of different hosts for different GPUs, so each
 # gets a host of its own and they exchange through sockets: the calls, the order and the bits of NCCL, and no speed.
 #
-#     exact     state hashes of the CPU, one GPU and N GPUs, equal; of N GPUs twice
+#     exact     state hashes of the CPU, one GPU and N GPUs, equal; with shard=moments and shard=weights too
 #     float32   losses of one GPU and N, with N micro-batches, within 1e-5 relative
 #     several   two micro-batches a rank, whose last is exchanged beside its backward pass: losses of one GPU, and overlap=false's bits
 #     sums      doctor's curve of sums by the GPUs, each checked
@@ -101,8 +101,11 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
     watcher=$!
     tries=0
     while [ ! -e "$logs/killed/step_20.safetensors" ] && [ $tries -lt 60 ]; do sleep 1 && tries=$((tries + 1)); done
-    # The last process of the run: the watcher's second child, or rank 1 of those that were started here.
-    victim=$(pgrep -n -x -f "$a train .* out=$logs/killed --quiet.*")
+    # The last process of the run: the watcher's second child; of those that were started here, the one that was told it is rank 1.
+    victim=
+    for pid in $(pgrep -x -f "$a train .* out=$logs/killed --quiet.*"); do
+        if [ -z "$share" ] || tr '\0' '\n' <"/proc/$pid/environ" | grep -qx RANK=1; then victim=$pid; fi
+    done
     kill -9 "$victim"
     began=$(date +%s)
     wait $watcher
@@ -118,6 +121,12 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
     together exact_moments $small exact=true device="$device" shard=moments
     [ -n "$want" ] && [ "$want" = "$(hash_of "$logs/exact_moments")" ]
     check "exact: shard=moments has the hash of the CPU" $?
+    together exact_weights $small exact=true device="$device" shard=weights
+    [ -n "$want" ] && [ "$want" = "$(hash_of "$logs/exact_weights")" ]
+    check "exact: shard=weights has the hash of the CPU" $?
+    together f32_weights $small device="$device" shard=weights
+    [ -n "$(hash_of "$logs/f32_weights")" ] && [ "$(hash_of "$logs/f32_n")" = "$(hash_of "$logs/f32_weights")" ]
+    check "float32: shard=weights has the same hash" $?
 }
 say "$failures failed"
 [ -z "$share" ] || exit $((failures > 0))

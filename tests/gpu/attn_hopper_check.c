@@ -1,7 +1,8 @@
 /* attn_hopper_check.c: attn_hopper.inc on an sm_90 GPU: against loops in double precision, against itself on other grids
  * bit for bit, and timed beside attn_bf16.inc. tests/gpu/run.sh builds and runs it.
  *
- *     attn_hopper_check [D...]     checks heads of D columns alone; `time`: only times; without arguments: all
+ *     attn_hopper_check [D...]          checks heads of D columns alone; `time`: only times; without arguments: all
+ *     attn_hopper_check lanes D...      every lane arrives at the mbarriers, as compute-sanitizer's racecheck needs it
  *
  * FLOP are those of the two products forward and five backward; a causal mask halves them. */
 #include "cuda_host.h"
@@ -19,15 +20,17 @@ typedef struct buffers {
     cuda_pointer x[CASE_TENSORS], lse, delta, rng, n_keys, packed; /* delta: the backward pass's scratch */
 } buffers;
 
+static int warp_arrives = 1; /* AN_WARP_ARRIVES */
+
 static char *text_of(const body *b, int causal, int dropout, int forward)
 {
     char defines[1024];
     snprintf(defines, sizeof defines,
              "#define AN_STORE AN_KIND_BF16\n#define AN_MUL AN_KIND_BF16\n#define AN_EXACT 0\n#define AN_VEC %d\n"
              "#define AN_D %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n#define AN_FORWARD %d\n"
-             "#define AN_HOPPER %d\n#define AN_HOPPER_PASS %d\n#define AN_THREADS %d\n",
+             "#define AN_HOPPER %d\n#define AN_HOPPER_PASS %d\n#define AN_THREADS %d\n#define AN_WARP_ARRIVES %d\n",
              b->vec, b->D, causal, dropout, b->hopper || b->D <= 64 ? 64 : 32, forward, b->hopper,
-             forward ? AN_FORWARD_PASS : b->back, 128);
+             forward ? AN_FORWARD_PASS : b->back, 128, warp_arrives);
     char *text = kernel_text("cuda", "attn_bf16", defines);
     size_t at = strlen(text);
     if (b->hopper) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper.inc");
@@ -312,6 +315,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "time"))
             times = 1;
+        else if (!strcmp(argv[i], "lanes"))
+            warp_arrives = 32;
         else
             wrong += check_head(atoi(argv[i]));
     for (size_t i = 0; argc == 1 && i < sizeof heads / sizeof *heads; i++) wrong += check_head(heads[i]);

@@ -244,7 +244,7 @@ static void cuda_close(an_device *d)
         }
         if (d->stream) d->cu.stream_free(d->stream);
     }
-    if (d->context) d->cu.context_release(d->device);
+    if (d->context && !d->hung) d->cu.context_release(d->device);
     free(d->guarded);
     free(d);
 }
@@ -402,12 +402,20 @@ static void nap(int64_t ns)
     nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
-/* Marks the device as lost: its work waits for a rank that is gone. ncclCommAbort is not called: it waits for every graph
- * with a call of NCCL, and those wait for the GPU. The end of the process ends all. */
+/* Marks the device as lost with work on it that never ends. Nothing may be freed or synchronized from here on, the context
+ * and what exit() calls in the driver included: each would wait for that work. Nor is ncclCommAbort called: it waits for every
+ * graph with a call of NCCL. The end of the process ends all. */
+static void lose_hung(an_device *d)
+{
+    d->lost = d->hung = true;
+    an_guard_exit_hangs();
+}
+
+/* The device's work waits for a rank that is gone. */
 static an_status lose_ranks(an_err *err, an_device *d)
 {
     snprintf(d->lost_text, sizeof d->lost_text, "%s", err->text);
-    d->lost = true;
+    lose_hung(d);
     return err->code;
 }
 
@@ -433,7 +441,7 @@ static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t t
              "cuda: %s: %s has not finished after %.3g s: it hangs%s, or needs longer than ANNEAL_CUDA_TIMEOUT (in "
              "seconds) allows; resume from the last checkpoint",
              what, d->name, d->timeout_s, d->nccl_comm ? ", or another rank's does" : "");
-    d->lost = true; /* freeing or synchronizing would hang too */
+    lose_hung(d);
     return an_fail(err, AN_E_DEVICE, "%s", d->lost_text);
 }
 
@@ -454,7 +462,7 @@ static bool has_ended_exchanges(an_device *d)
     if (an_cuda_check(&quiet, d, d->cu.event_record(e, d->stream, 0), "recording an event") != AN_OK) return false;
     if (wait_for_event(&quiet, d, e, (int64_t)MOST_S * 1000000000, "ending the GPU's work") == AN_OK) return true;
     if (!d->lost) snprintf(d->lost_text, sizeof d->lost_text, "%s", quiet.text);
-    d->lost = true;
+    lose_hung(d);
     return false;
 }
 
