@@ -27,6 +27,7 @@
     void an_##isa##_attn_forward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                 \
     void an_##isa##_attn_backward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                \
     void an_##isa##_scatter(const an_scatter_spec *s, void *const *args, an_pool *p);                                  \
+    void an_##isa##_pool_max_grad(const an_pool_grad *s, int64_t unit, void *scratch);                                 \
     void an_##isa##_draw(const an_init_spec *d, int64_t first, int64_t n, void *out);
 
 /* Tile registers speed up GEMM alone: such a table takes the rest from another set, declared before it. */
@@ -42,6 +43,7 @@
         an_##rest##_attn_forward,                                                                                      \
         an_##rest##_attn_backward,                                                                                     \
         an_##rest##_scatter,                                                                                           \
+        an_##rest##_pool_max_grad,                                                                                     \
         an_##rest##_draw,                                                                                              \
     };
 #define TABLE(isa, dot) DECLARE_REST(isa) TILE_TABLE(isa, isa, dot)

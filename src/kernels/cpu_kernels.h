@@ -41,6 +41,20 @@ typedef struct an_init_spec {
     double a, b; /* constant a; mean 0 and deviation a; [a, b) */
 } an_init_spec;
 
+/* The gradient of max pooling in f32: dy [N,H',W',C], x and dx [N,H,W,C]. A unit is some channels of an image, `scratch` (of windows that
+ * overlap) N H' W' int32 for each of them, and W (1 + 2 kw). */
+enum { AN_POOL_CHANNELS = 16, AN_POOL_CELLS = 64 /* of a window, at most */ };
+typedef struct an_pool_grad {
+    const float *dy, *x;
+    float *dx;
+    int64_t H, W, C, out_h, out_w;
+    const int64_t *attr; /* kh, kw, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w */
+} an_pool_grad;
+static inline bool an_pool_windows_overlap(const int64_t *attr)
+{
+    return attr[6] != 1 || attr[7] != 1 || attr[2] < attr[0] || attr[3] < attr[1];
+}
+
 /* The kernels of one instruction set. */
 typedef struct an_cpu_kernels {
     const char *isa; /* "amx", "avx512bf16", "avx512", "avx2", "neon", "portable", "amx_emulated" */
@@ -57,6 +71,8 @@ typedef struct an_cpu_kernels {
     void (*attn_backward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
 
     void (*scatter)(const an_scatter_spec *s, void *const *args, an_pool *p);
+
+    void (*pool_max_grad)(const an_pool_grad *s, int64_t unit, void *scratch);
 
     void (*draw)(const an_init_spec *d, int64_t first, int64_t n, void *out); /* elements [first, first + n) */
 } an_cpu_kernels;

@@ -366,7 +366,7 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     case AN_KERNEL_SCATTER: d->builtin->scatter(&k->u.scatter, arg, d->pool); break;
     case AN_KERNEL_CALL:
         if (an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE) return run_exchange(err, d, &k->u.call, arg);
-        return an_call_run(err, &k->u.call, arg, scratch, d->pool);
+        return an_call_run(err, &k->u.call, arg, scratch, d->builtin, d->pool);
     case AN_KERNEL_ROW_UPDATE: run_row_update(&k->u.row_update, arg); break;
     case AN_KERNEL_ZERO:
     case AN_KERNEL_COPY: {

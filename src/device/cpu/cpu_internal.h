@@ -45,6 +45,7 @@ void an_interp_run(const an_loop_kernel *p, const an_tile *t, void *const *arg, 
 
 /* Library calls: ops with a loop inside; batches run in parallel. */
 size_t an_call_scratch(const an_library_call_spec *s, int threads);
-an_status an_call_run(an_err *err, const an_library_call_spec *s, void *const *arg, void *scratch, an_pool *pool);
+an_status an_call_run(an_err *err, const an_library_call_spec *s, void *const *arg, void *scratch,
+                      const an_cpu_kernels *kernels, an_pool *pool);
 
 #endif

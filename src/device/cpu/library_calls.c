@@ -313,9 +313,10 @@ static void run_task(void *arg, int64_t task, int thread)
     for (int64_t u = first; u < end; u++) r->j.unit(&r->j, u, scratch);
 }
 
-an_status an_call_run(an_err *err, const an_library_call_spec *s, void *const *arg, void *scratch, an_pool *pool)
+an_status an_call_run(an_err *err, const an_library_call_spec *s, void *const *arg, void *scratch,
+                      const an_cpu_kernels *kernels, an_pool *pool)
 {
-    run r = {.j = {.s = s, .arg = arg}, .scratch = scratch};
+    run r = {.j = {.s = s, .arg = arg, .kernels = kernels}, .scratch = scratch};
     if (!describe(&r.j))
         return an_fail(err, AN_E_UNSUPPORTED, "cpu: %s has no kernel on this device", an_ops[s->op].name);
     r.units_a_task = AN_MAX(1, TASK / AN_MAX(r.j.weight, 1));

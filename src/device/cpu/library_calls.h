@@ -10,9 +10,10 @@
 
 typedef struct an_call_job {
     const an_library_call_spec *s;
-    void *const *arg;      /* sources, then outputs; NULL when only sizes are asked for */
-    int64_t units, weight; /* weight: about how many elements a unit touches */
-    size_t scratch_bytes;  /* of one unit */
+    const an_cpu_kernels *kernels; /* where it runs */
+    void *const *arg;              /* sources, then outputs; NULL when only sizes are asked for */
+    int64_t units, weight;         /* weight: about how many elements a unit touches */
+    size_t scratch_bytes;          /* of one unit */
     void (*unit)(const struct an_call_job *j, int64_t u, void *scratch);
 } an_call_job;
 
