@@ -228,7 +228,8 @@ an_tensor *an_clamp_of(an_tensor *a, double low, double high)
         inside = inside != NULL ? AND(inside, below) : below;
         bounded = WHERE(LT(NUM(a, high), bounded), NUM(a, high), bounded);
     }
-    if (inside == NULL) return a;
+    if (inside == NULL && !an_dtype_is_float((an_dtype)a->dtype)) return a;
+    if (inside == NULL) inside = LE(a, a); /* all but NaN */
     return WHERE(inside, a, an_make_call(AN_OP_DETACH, 1, &bounded, 0, NULL));
 }
 
