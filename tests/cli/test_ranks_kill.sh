@@ -16,7 +16,7 @@ fi
 # A number below $1 from the clock, the process and the round: the moments differ from day to day.
 random() { awk -v seed="$(date +%s)$$$2" -v n="$1" 'BEGIN { srand(seed % 2147483647); print rand() * n }'; }
 # Ranks whose watcher is killed save and end: an evaluation that this cut short gets a line of its own, later.
-losses() { sed -n 's/.*\("step":[0-9]*,"loss":[-0-9.e+]*\).*/\1/p' "$1/metrics.jsonl"; }
+losses() { sed -n 's/.*\("step":[0-9]*,"loss":[-0-9][-0-9.e+]*\).*/\1/p' "$1/metrics.jsonl"; }
 ranks_of() { ps -o pid= --ppid "$1" 2>/dev/null | sort -n | tr -d ' '; }
 shared_files() { ls /dev/shm 2>/dev/null | grep -c "^anneal-$(id -u)-"; }
 gone() {
