@@ -1,8 +1,8 @@
 #!/bin/sh
-# test_kill_writers.sh: kill -9 at random moments while files are written: prepare (texts, puzzles), export (safetensors, an archive of
+# test_kill_writers.sh: kill -9 at random moments while files are written: prepare (texts, Sudokus, mazes, ARC, conversations), the training of an imported model, export (safetensors, an archive of
 # torch.export), pack, and the compiler of kernels with an empty cache. A file is the old one, the new one or absent, never a part of one; the next run finishes the work and leaves
 # nothing temporary behind. A few moments as a test; AN_KILLS=N of each, a hundred under AN_SOAK=1.
-plan=6
+plan=8
 . "$(dirname "$0")/tap.sh"
 kills=${AN_KILLS:-$([ -n "${AN_SOAK:-}" ] && echo 100 || echo 4)}
 
@@ -111,19 +111,62 @@ verified
 only "$dir/packs" run.anneal
 ok "pack, killed, leaves a pack that verifies or none; run again, it leaves nothing else"
 
-began=$(date +%s%N)
-run prepare sudoku generate=300 size=4 seed=3 out="$dir/boards.reference"
-code_is 0
-lasts=$(seconds "$began")
+# data_set NAME KIND SETTING...: of a folder of files that prepare KIND writes.
 files() { (cd "$1" 2>/dev/null && find . -type f | LC_ALL=C sort); }
-whole() { for f in $(files "$dir/boards" | grep -v '/\.anneal-scratch-'); do same "$dir/boards/$f" "$dir/boards.reference/$f"; done; }
-disturb boards "$lasts" prepare sudoku generate=300 size=4 seed=3 out="$dir/boards"
-for left in "$dir"/boards/.anneal-scratch-*; do [ ! -e "$left" ] || touch -t 202001010000 "$left"; done
-run prepare sudoku generate=300 size=4 seed=3 out="$dir/boards"
-code_is 0
-whole
-equal "$(files "$dir/boards")" "$(files "$dir/boards.reference")" "the files of a data set"
+data_set() {
+    set=$1
+    shift
+    began=$(date +%s%N)
+    run prepare "$@" out="$dir/$set.reference"
+    code_is 0
+    lasts=$(seconds "$began")
+    whole() { for f in $(files "$dir/$set" | grep -v '/\.anneal-scratch-'); do same "$dir/$set/$f" "$dir/$set.reference/$f"; done; }
+    disturb "$set" "$lasts" prepare "$@" out="$dir/$set"
+    for left in "$dir/$set"/.anneal-scratch-*; do [ ! -e "$left" ] || touch -t 202001010000 "$left"; done
+    run prepare "$@" out="$dir/$set"
+    code_is 0
+    whole
+    equal "$(files "$dir/$set")" "$(files "$dir/$set.reference")" "the files of a data set"
+}
+data_set boards sudoku generate=300 size=4 seed=3
 ok "prepare of puzzles, killed, leaves whole files or none; run again, it leaves nothing else"
+
+data_set mazes maze generate=60 size=9 min_path=8 seed=1
+printf '{"a1":{"train":[{"input":[[1,2],[3,4]],"output":[[4,3],[2,1]]}],"test":[{"input":[[5,6]]}]}}' >"$dir/x_old_challenges.json"
+printf '{"b1":{"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3,3,3]]}]}}' >"$dir/x_new_challenges.json"
+echo '{"a1":[[[6,5]]]}' >"$dir/x_old_solutions.json"
+echo '{"b1":[[[4,4,4]]]}' >"$dir/x_new_solutions.json"
+data_set grids arc from="$dir/x" subsets=old,new test_set_name=new num_aug=40
+awk 'BEGIN { printf "["; for (i = 0; i < 400; i++) printf "%s{\"conversations\":[{\"from\":\"human\",\"value\":\"question %d\"},{\"from\":\"gpt\",\"value\":\"answer %d\"}]}", i ? "," : "", i, i; print "]" }' >"$dir/talk.json"
+data_set talk chat input_file="$dir/talk.json" tokenizer=bytes max_length=64
+ok "so do prepare of mazes, of ARC and of conversations"
+
+settings="data=$dir/rows batch_size=20 max_iters=300 save_interval=10 eval_interval=100 seed=5 --quiet"
+began=$(date +%s%N)
+# shellcheck disable=SC2086  # a list of settings
+run train tests/import/train/classes.pt2 $settings out="$dir/import"
+code_is 0
+lasts=$(seconds "$began") round=0
+while [ "$round" -lt "$kills" ]; do
+    rm -rf "$dir/import_killed"
+    while :; do
+        if [ -f "$dir/import_killed/last.safetensors" ]; then
+            set -- resume "$dir/import_killed" --quiet
+        else
+            rm -rf "$dir/import_killed"
+            # shellcheck disable=SC2086
+            set -- train tests/import/train/classes.pt2 $settings out="$dir/import_killed"
+        fi
+        "$program" "$@" >"$dir/stdout" 2>"$dir/stderr" </dev/null &
+        pid=$!
+        round=$((round + 1))
+        [ "$round" -gt "$kills" ] || { sleep "$(random "$lasts" "import.$round")"; kill -9 "$pid" 2>/dev/null; }
+        wait "$pid" 2>/dev/null && break
+        [ "$round" -le "$kills" ] || { fault "resumed: $(cat "$dir/stderr")"; break; }
+    done
+    equal "$(state_hash "$dir/import_killed")" "$(state_hash "$dir/import")" "state hash of an imported model after $round kills"
+done
+ok "a run of an imported model, killed and resumed at random moments, ends in the bits of one that was not"
 
 # shellcheck disable=SC2086  # $tiny is a list of settings
 run train macbook out="$dir/calm" $tiny max_iters=2 --quiet
