@@ -82,7 +82,8 @@ static void clamp_has_its_gradient_at_the_bounds_and_none_outside(void **state)
     const double x[] = {-2, -1, 0, 1, 2, nan_, inf, -inf, -0.5}, y[] = {-1, -1, 0, 1, 1, nan_, 1, -1, -0.5},
                  dy[] = {0, 1, 1, 1, 0, 0, 0, 0, 1}, low[] = {-1, -1, 0, 1, 2, nan_, inf, -1, -0.5},
                  dlow[] = {0, 1, 1, 1, 1, 0, 1, 0, 1}, turned[] = {-1, -1, -1, -1, -1, nan_, -1, -1, -1},
-                 none[] = {0, 0, 0, 0, 0, 0, 0, 0, 0}, numbers[] = {1, 1, 1, 1, 1, 0, 1, 1, 1}, whole[] = {-2, 0, 7}, bounded[] = {-1, 0, 3};
+                 none[] = {0, 0, 0, 0, 0, 0, 0, 0, 0}, numbers[] = {1, 1, 1, 1, 1, 0, 1, 1, 1}, whole[] = {-2, 0, 7},
+                 bounded[] = {-1, 0, 3};
     static const an_dtype types[] = {AN_F32, AN_F64, AN_BF16, AN_F16};
     EACH_WAY(cx)
     {
