@@ -244,7 +244,8 @@ static void point_folder(const job *j, const an_sweep_point *p, char out[AN_CKPT
     snprintf(name, sizeof name, "%s", p->axes);
     for (char *c = name; *c; c++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", *c)) *c = '-';
-    snprintf(out, AN_CKPT_PATH_BYTES, "%.500s/%s%sbatch-%lld", j->v.out, name, *name ? "-" : "", (long long)p->batch);
+    snprintf(out, AN_CKPT_PATH_BYTES, "%.500s/%s%sbatch-%lld%s", j->v.out, name, *name ? "-" : "", (long long)p->batch,
+             p->again ? "-again" : "");
 }
 
 /* "sweep, batch 64": what its line of progress is about; the time that is left is the point's. */
@@ -382,6 +383,29 @@ static an_status refine(an_err *err, job *j, const char *axes, int64_t most, int
     return has_time(j, last, most) ? measure(err, j, axes, most, &p) : AN_OK;
 }
 
+/* A smaller batch that takes longer than a larger one did so beside other load, most likely: it is measured once more, in a
+ * folder of its own, and the faster of both counts. */
+static an_status repeat_contradicted(an_err *err, job *j, const char *axes)
+{
+    an_sweep_point *p;
+    while (!an_interrupt_seen(NULL) && (p = an_sweep_contradicted(&j->sweep, axes, 0, false)) &&
+           has_time(j, p, p->batch)) {
+        an_sweep_point second = {.batch = p->batch, .again = true};
+        memcpy(second.axes, p->axes, sizeof second.axes);
+        memcpy(second.unit, p->unit, sizeof second.unit);
+        an_status status = run_point(err, j, &second);
+        if (an_interrupt_seen(NULL)) return an_err_clear(err), AN_OK;
+        AN_TRY(status);
+        p->again = true;
+        if (!second.ran) continue;
+        if (!j->args->quiet)
+            an_say("%s%sbatch %lld again: a larger one took less time an update; %.4g ms, %.4g before", axes,
+                   *axes ? " " : "", (long long)p->batch, second.ms, p->ms);
+        if (second.ms < p->ms) *p = second;
+    }
+    return AN_OK;
+}
+
 /* For the points with these axes, when all of them ran: their time is not the roof's. Without a roof a point's limit is
  * not told apart: that ends no sweep. */
 static void add_rooflines(job *j, int axes)
@@ -404,14 +428,17 @@ static an_status sweep_axes(an_err *err, job *j, int axes)
     most = AN_MIN(most, MOST_BATCH);
     AN_TRY(double_batch(err, j, j->axes[axes], most, &last));
     if (an_interrupt_seen(NULL) || !last) return AN_OK;
-    AN_TRY(refine(err, j, j->axes[axes], most, last->batch));
+    const int64_t last_batch = last->batch;
+    AN_TRY(repeat_contradicted(err, j, j->axes[axes]));
+    AN_TRY(refine(err, j, j->axes[axes], most, last_batch));
+    AN_TRY(repeat_contradicted(err, j, j->axes[axes]));
     add_rooflines(j, axes);
     return AN_OK;
 }
 
 /* ---- answers */
 
-static void put_answer(const job *j, const answer *a, bool json, an_text *out)
+static void put_answer(job *j, const answer *a, bool json, an_text *out)
 {
     const an_sweep_point *fastest;
     const char *axes = j->axes[a->axes];
@@ -444,6 +471,13 @@ static void put_answer(const job *j, const answer *a, bool json, an_text *out)
                        a->all_fit ? ", and more were not tried" : "");
     else
         an_text_puts(out, "; not one sample fits\n");
+    const an_sweep_point *slow = an_sweep_contradicted(&j->sweep, axes, a->fits, true);
+    if (slow)
+        an_text_printf(
+            out,
+            "  not certain: with batch_size=%lld an update takes longer than with batch_size=%lld, also when "
+            "measured again\n",
+            (long long)slow->batch, (long long)an_sweep_contradicts(&j->sweep, slow)->batch);
     if (disturbed)
         an_text_printf(
             out,
@@ -452,7 +486,7 @@ static void put_answer(const job *j, const answer *a, bool json, an_text *out)
             (long long)disturbed->batch, 100 * disturbed->cpu_wait_share);
 }
 
-static void put_json(const job *j, an_text *out)
+static void put_json(job *j, an_text *out)
 {
     char host[256];
     an_logbook_host(host);
@@ -486,7 +520,7 @@ static an_status save(an_err *err, const job *j, const char *name, const an_text
     return text->len ? an_file_write(err, path, text->data, text->len) : AN_OK;
 }
 
-static an_status finish(an_err *err, const job *j)
+static an_status finish(an_err *err, job *j)
 {
     an_text json = {0}, svg = {0}, table = {0};
     char title[AN_CONFIG_TEXT_BYTES + 64];

@@ -132,7 +132,7 @@ static void put_setting(an_text *out, const an_run_record *r, const char *key)
 
 static bool one_differs(const an_run_record *a, const an_run_record *b, const char *key)
 {
-    if (strcmp(key, "out_dir") == 0 || strcmp(key, "note") == 0) return false;
+    if (strcmp(key, "out") == 0 || strcmp(key, "out_dir") == 0 || strcmp(key, "note") == 0) return false;
     return !json_equal(json_object_get(an_run_settings(a), key), json_object_get(an_run_settings(b), key));
 }
 

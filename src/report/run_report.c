@@ -23,17 +23,18 @@ static const char style[] =
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     "td,th{text-align:left;vertical-align:top;padding:.15rem .9rem .15rem 0;border-bottom:1px solid var(--faint);"
     "}p,li{overflow-wrap:anywhere}td{overflow-wrap:break-word}.facts td:last-child{overflow-wrap:anywhere}"
-    "figure{margin:0}td.n,th.n{text-align:right}td.n,th.n{white-space:nowrap}th{font-weight:600}"
+    "figure{margin:0}td.n,th.n{text-align:right}td.n{white-space:nowrap}th{font-weight:600}th.n{vertical-align:bottom}"
     ".stamp{display:inline-block;border:2px solid;border-radius:.3rem;padding:0 .5rem;font-weight:700}"
     ".bad{color:var(--bad)}.good{color:var(--good)}code{font-size:.9em;overflow-wrap:anywhere}"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}"
     "svg{width:100%;height:auto;font:11px system-ui,sans-serif}svg text{fill:var(--ink)}"
     ".grid{stroke:var(--faint)}.s0{stroke:var(--a)}.s1{stroke:var(--b)}.s2{stroke:var(--c)}"
     ".f0{fill:var(--a)!important}.f1{fill:var(--b)!important}.f2{fill:var(--c)!important}"
-    ".sweep rect{fill:none}.sweep path[stroke='#ddd']{stroke:var(--faint)}.sweep g text{fill:inherit}"
+    ".sweep{overflow-x:auto}.sweep svg{min-width:32rem}.sweep rect{fill:none}.sweep "
+    "path[stroke='#ddd']{stroke:var(--faint)}.sweep g text{fill:inherit}"
     "@media print{:root{--ink:#000;--paper:#fff;--faint:#bbb;--a:#1f4f80;--b:#a03f14;--c:#1c5c39;--bad:#900;"
     "--good:#060}body{font-size:10pt;padding:0}figure,tr,p{break-inside:avoid}h2,h3{break-after:avoid}"
-    ".wide{overflow:visible}"
+    ".wide,.sweep{overflow:visible}.sweep svg{min-width:0}"
     ".charts{grid-template-columns:1fr 1fr}}";
 
 /* A run and a sweep of its batch size whose speeds differ by more than this contradict each other. */
@@ -184,11 +185,13 @@ static an_status put_histogram(an_err *err, const an_run_record *r, an_text *out
     for (size_t i = 0; i < n; i++) {
         const double at = (ms[i] - low) / span * BARS;
         const int bar = at < BARS ? (int)at : BARS - 1;
-        most = AN_MAX(most, ++count[bar]);
+        count[bar]++;
+        most = AN_MAX(most, count[bar]);
     }
     free(ms);
     if (n < 2 || !(span < 1e200)) return AN_OK;
-    const chart c = {low, low + span, 0, (double)most};
+    const chart c = {low, low + span, 0,
+                     (double)((most + 3) / 4 * 4)}; /* the four lines are whole numbers of updates */
     begin_chart(out, &c, "Time of an update", "ms (the last bar holds all above)");
     for (int b = 0; b < BARS; b++) {
         const double x = x_of(&c, low + span * b / BARS), y = y_of(&c, (double)count[b]);
@@ -477,8 +480,13 @@ static void put_growth(const an_run_record *r, an_text *out)
         an_memory_growth_of(r, r->n, kind, &early, &late);
         if (!(early > 0) || !isfinite(early) || !isfinite(late)) continue;
         flat &= !an_memory_grew(kind, early, late);
-        an_text_printf(&kinds, "%s%s %s and %s (%+.1f %%)", between, an_memory_kind_name(kind),
+        an_text_printf(&kinds, "%s%s %s and %s (%+.1f %%", between, an_memory_kind_name(kind),
                        an_bytes_text(early, from), an_bytes_text(late, to), 100 * (late / early - 1));
+        if (late > 1.01 * early && !an_memory_grew(kind, early, late))
+            an_text_puts(&kinds, kind == AN_MEMORY_RESIDENT
+                                     ? ", less than the 16 MiB by which a process' pages come and go"
+                                     : ", less than 1 MiB");
+        an_text_puts(&kinds, ")");
         between = "; ";
     }
     if (kinds.data)
@@ -576,6 +584,26 @@ static an_status put_run(an_err *err, const an_report_run *run, const json_t *sw
 
 /* ---- several runs, a sweep */
 
+/* The settings in which two runs differ: what a difference of their losses may come from. */
+static void put_settings(const an_run_record *a, const an_run_record *b, an_text *out)
+{
+    enum { MOST_SETTINGS = 16 };
+    an_text lines = {0};
+    const size_t n = an_compare_settings(a, b, MOST_SETTINGS, &lines);
+    if (n == 0) an_text_puts(out, "<p>Their settings are the same.</p>\n");
+    if (n) an_text_printf(out, "<p>%zu of their settings differ; the first run's value, then the other's:</p><ul>", n);
+    for (char *line = lines.data, *end; line && *line; line = end) {
+        end = line + strcspn(line, "\n");
+        if (*end) *end++ = 0;
+        an_text_puts(out, "<li>");
+        an_html_put(out, line);
+        an_text_puts(out, "</li>");
+    }
+    if (n) an_text_puts(out, "</ul>\n");
+    out->failed |= lines.failed;
+    an_text_free(&lines);
+}
+
 static an_status put_comparison(an_err *err, const an_report_run *a, const an_report_run *b, an_text *out)
 {
     an_tolerances t;
@@ -594,20 +622,21 @@ static an_status put_comparison(an_err *err, const an_report_run *a, const an_re
         return AN_OK;
     }
     an_text_puts(
-        out, "<div class=\"wide\"><table><tr><th></th><th class=\"n\">compared</th><th class=\"n\">largest relative "
-             "difference</th><th class=\"n\">allowed</th><th>verdict</th></tr>\n");
+        out,
+        "<div class=\"wide\"><table><tr><th></th><th>verdict</th><th class=\"n\">compared</th><th class=\"n\">largest "
+        "relative difference</th><th class=\"n\">allowed</th></tr>\n");
     for (int k = 0; k < AN_COMPARE_ROWS; k++) {
         const an_compare_row *row = &c.row[k];
         if (!row->compared) continue;
-        an_text_printf(out,
-                       "<tr><td>%s</td><td class=\"n\">%zu</td><td class=\"n\">%.3g</td><td class=\"n\">%.3g</td>"
-                       "<td class=\"%s\">%s",
-                       row->name, row->compared, row->worst, row->allowed, row->beyond_step < 0 ? "good" : "bad",
+        an_text_printf(out, "<tr><td>%s</td><td class=\"%s\">%s", row->name, row->beyond_step < 0 ? "good" : "bad",
                        row->beyond_step < 0 ? "pass" : "beyond");
         if (row->beyond_step >= 0) an_text_printf(out, " from update %lld", (long long)row->beyond_step);
+        an_text_printf(out, "</td><td class=\"n\">%zu</td><td class=\"n\">%.3g</td><td class=\"n\">%.3g", row->compared,
+                       row->worst, row->allowed);
         an_text_puts(out, "</td></tr>\n");
     }
     an_text_puts(out, "</table></div>\n");
+    put_settings(&a->record, &b->record, out);
     return AN_OK;
 }
 
@@ -672,6 +701,9 @@ static an_status put_sweep(an_err *err, const json_t *sweep, an_text *out)
         an_text_puts(out, "<tr><td>");
         an_html_put(out, an_run_text(p, "axes"));
         an_html_put(out, an_run_text(p, "why"));
+        if (an_run_number(p, "slower_than") > 0)
+            an_text_printf(out, " <span class=\"bad\">slower than a batch of %.0f</span>",
+                           an_run_number(p, "slower_than"));
         an_text_puts(out, "</td>");
         for (size_t k = 0; k < AN_COUNT(columns); k++) {
             const double v = an_run_number(p, columns[k].key) * columns[k].scale;

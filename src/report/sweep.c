@@ -101,6 +101,26 @@ const an_sweep_point *an_sweep_most_disturbed(const an_sweep *s, const char *axe
     return worst;
 }
 
+const an_sweep_point *an_sweep_contradicts(const an_sweep *s, const an_sweep_point *p)
+{
+    const an_sweep_point *largest = NULL;
+    for (int i = 0; i < s->n; i++) {
+        const an_sweep_point *q = &s->point[i];
+        if (!is_within(q, p->axes, 0) || q->batch <= p->batch || !(p->ms > AN_SWEEP_SLOWER * q->ms)) continue;
+        if (!largest || q->batch > largest->batch) largest = q;
+    }
+    return largest;
+}
+
+an_sweep_point *an_sweep_contradicted(an_sweep *s, const char *axes, int64_t most, bool again)
+{
+    for (int i = 0; i < s->n; i++) {
+        an_sweep_point *p = &s->point[i];
+        if (is_within(p, axes, most) && p->again == again && an_sweep_contradicts(s, p)) return p;
+    }
+    return NULL;
+}
+
 const char *an_sweep_limit(const an_sweep_point *p)
 {
     if (p->swap_growth_bytes > 256.0 * 1048576) return "memory";
@@ -134,6 +154,10 @@ void an_sweep_table(const an_sweep *s, an_text *out)
                        isfinite(p->predicted_bytes) ? an_bytes_text(p->predicted_bytes, predicted) : "-",
                        isfinite(p->measured_bytes) ? an_bytes_text(p->measured_bytes, measured) : "-",
                        isfinite(p->rss_bytes) ? an_bytes_text(p->rss_bytes, rss) : "-");
+        const an_sweep_point *larger = an_sweep_contradicts(s, p);
+        if (larger)
+            an_text_printf(out, "       an update takes longer than with batch_size=%lld%s\n", (long long)larger->batch,
+                           p->again ? ", measured twice" : "");
     }
 }
 
@@ -148,6 +172,9 @@ void an_sweep_json(const an_sweep *s, an_text *out)
         if (p->ran) {
             an_text_puts(out, ",\"unit\":");
             an_json_put(out, p->unit);
+            an_text_printf(out, ",\"again\":%s", p->again ? "true" : "false");
+            const an_sweep_point *larger = an_sweep_contradicts(s, p);
+            an_json_put_number(out, "slower_than", larger ? (double)larger->batch : NAN);
             an_json_put_number(out, "units_per_s", p->units_per_s);
             an_json_put_number(out, "ms", p->ms);
             an_json_put_number(out, "ms_fast", p->ms_fast);
@@ -253,6 +280,13 @@ void an_sweep_svg(const an_sweep *s, const char *title, an_text *out)
             if (s->point[k].ran)
                 an_text_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>", x_of(&f, s->point[k].batch),
                                y_of(&f, s->point[k].units_per_s));
+        const an_sweep_point *fastest, *knee = an_sweep_knee(s, axes, 0, &fastest);
+        if (knee)
+            an_text_printf(out,
+                           "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"7\" fill=\"none\" stroke=\"%s\"/>"
+                           "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">knee</text>",
+                           x_of(&f, knee->batch), y_of(&f, knee->units_per_s), colour, x_of(&f, knee->batch) - 9,
+                           y_of(&f, knee->units_per_s) - 6);
         an_text_printf(out, "<text x=\"%d\" y=\"%d\">", LEFT + 12, TOP + 12 + 16 * line++);
         an_text_put_xml(out, axes);
         an_text_puts(out, "</text></g>\n");

@@ -11,6 +11,8 @@
 #include "io/formats/json.h"
 
 #define AN_SWEEP_GAIN 1.05
+/* A point that takes more than this times as long an update as a larger batch contradicts it. */
+#define AN_SWEEP_SLOWER 1.1
 
 enum { AN_SWEEP_POINTS = 512, AN_SWEEP_AXES_BYTES = 160 };
 
@@ -18,6 +20,7 @@ typedef struct an_sweep_point {
     char axes[AN_SWEEP_AXES_BYTES]; /* "dtype=bfloat16 recompute=on"; "" without axes */
     int64_t batch;
     bool ran;
+    bool again;                               /* it was measured twice, and these are the faster one's numbers */
     char why[256];                            /* why it did not run */
     char unit[24];                            /* "token" */
     double units_per_s, ms, ms_fast, ms_slow; /* at the median time; median; fastest and slowest tenth of the updates */
@@ -45,6 +48,12 @@ const an_sweep_point *an_sweep_knee(const an_sweep *s, const char *axes, int64_t
 /* The point whose times other programs disturbed most, beyond AN_RUN_MUCH_CPU_WAIT; NULL: none. With one the knee is
  * not certain. */
 const an_sweep_point *an_sweep_most_disturbed(const an_sweep *s, const char *axes, int64_t most);
+/* The largest batch with these axes that takes less time an update than `p` does, by AN_SWEEP_SLOWER: more samples in less
+ * time, so that other load, or an unlucky kernel, made p's time. NULL: none. */
+const an_sweep_point *an_sweep_contradicts(const an_sweep *s, const an_sweep_point *p);
+/* The first point with these axes and at most `most` samples (0: all) that a larger one contradicts, among those that were
+ * measured twice (`again`) or once. */
+an_sweep_point *an_sweep_contradicted(an_sweep *s, const char *axes, int64_t most, bool again);
 /* What limits the speed at this batch: "data", "launches", "memory", "arithmetic" or "bandwidth"; "arithmetic or
  * bandwidth" where the roofline of the point is not known. */
 const char *an_sweep_limit(const an_sweep_point *p);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_sweep.sh: a sweep over batch sizes: points, files, budgets, axes, going on after an interruption.
-plan=6
+plan=7
 . "$(dirname "$0")/tap.sh"
 model="block_size=16 n_layer=2 n_head=2 n_embd=16 dropout=0 threads=2" # a thread more is memory more
 
@@ -35,6 +35,23 @@ equal "$(cksum "$dir/s/batch-1/metrics.jsonl")" "$before" "a point that was ther
 run sweep demo $model steps=6 minutes=3 budget=2800KiB out="$dir/s" --quiet
 [ "$(cksum "$dir/s/batch-1/metrics.jsonl")" != "$before" ] || fault "a point of other settings was taken for this one's"
 ok "the same command goes on with the points that are there, another one does not take them"
+
+# Other load during one point, as its metrics would tell: updates that take longer than those of any larger batch.
+slow() { sed 's/"ms":[0-9.]*/"ms":5000/; s/"\(units\|tokens\)_per_s":[0-9.]*/"\1_per_s":0.5/g' "$1" >"$dir/slow"; cat "$dir/slow" >"$1"; }
+# shellcheck disable=SC2086
+run sweep demo $model steps=5 minutes=3 budget=3MiB out="$dir/load" --quiet
+rm -rf "$dir/load/"*-again
+slow "$dir/load/batch-1/metrics.jsonl"
+# shellcheck disable=SC2086
+run sweep demo $model steps=5 minutes=3 budget=3MiB out="$dir/load"
+code_is 0; says stderr "batch 1 again: a larger one took less time an update"
+is_file "$dir/load/batch-1-again/metrics.jsonl"; says load/sweep.json '"batch_size":1,"ran":true,"unit":"token","again":true'
+! grep -q '"ms":5000' "$dir/load/sweep.json" || fault "the slower of two measurements was taken"
+slow "$dir/load/batch-1-again/metrics.jsonl"
+# shellcheck disable=SC2086
+run sweep demo $model steps=5 minutes=3 budget=3MiB out="$dir/load"
+code_is 0; says stdout "measured twice"; says stdout "not certain: with batch_size=1 an update takes longer than with"
+ok "a point that a larger batch contradicts is measured again, the faster counts, and it is told when it stays"
 
 # shellcheck disable=SC2086
 run sweep demo $model steps=4 from=4 minutes=3 --budget 2500KiB --budget 3MiB --over dtype=float32,bfloat16 --over recompute=off,on out="$dir/axes" --json

@@ -257,9 +257,9 @@ static void settings_that_differ_are_named_without_control_characters(void **sta
     an_text out = {0};
     an_run_record a = read_run(
         folder("s_a", NULL,
-               "{\"event\":\"begin\",\"settings\":{\"out_dir\":\"x\",\"n\":1,\"same\":true,\"t\":\"a\\u001b[2J\"}}\n"));
+               "{\"event\":\"begin\",\"settings\":{\"out\":\"x\",\"n\":1,\"same\":true,\"t\":\"a\\u001b[2J\"}}\n"));
     an_run_record b = read_run(
-        folder("s_b", NULL, "{\"event\":\"begin\",\"settings\":{\"out_dir\":\"y\",\"n\":2,\"same\":true,\"u\":3}}\n"));
+        folder("s_b", NULL, "{\"event\":\"begin\",\"settings\":{\"out\":\"y\",\"n\":2,\"same\":true,\"u\":3}}\n"));
     assert_int_equal(an_compare_settings(&a, &b, 9, &out), 3);
     assert_string_equal(out.data, "n 1 2\nt a?[2J (not there)\nu (not there) 3\n");
     an_text_free(&out);

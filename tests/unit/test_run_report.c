@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "lib/test.h"
 #include "report/run_report.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +192,40 @@ static void charts_are_bounded_and_finite_whatever_the_numbers(void **state)
     an_text_free(&page);
 }
 
+static void figures_of_a_page_are_those_of_the_run(void **state)
+{
+    (void)state;
+    char dir[1100], path[1200];
+    an_text text = {0};
+    snprintf(dir, sizeof dir, "%s", test_path("figures"));
+    write_run(dir, 30, whole); /* 29 times are counted: five of 11 ms, four of each other */
+    an_text page = report(dir, NULL, 2);
+    const char *at = strstr(page.data, "<h3>Time of an update</h3>");
+    assert_non_null(at);
+    int bars = 0;
+    for (const char *end = strstr(at, "</svg>"); (at = strstr(at, "height=\"")) && at < end; at++) {
+        double height;
+        assert_int_equal(sscanf(at, "height=\"%lf", &height), 1);
+        const double updates = height / (240 - 30 - 34) * 8; /* the uppermost line is the next multiple of four */
+        assert_true(fabs(updates) < 0.02 || fabs(updates - 4) < 0.02 || fabs(updates - 5) < 0.02);
+        bars += updates > 1;
+    }
+    assert_int_equal(bars, 7);
+    assert_non_null(strstr(page.data, "Their settings are the same."));
+    an_text_free(&page);
+
+    /* Two mebibytes of a hundred are no growth, and the page says why. */
+    for (int i = 0; i < 30; i++)
+        an_text_printf(&text, "{\"step\":%d,\"loss\":1,\"ms\":10,\"rss_bytes\":%d}\n", i, 100000000 + i * 80000);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    test_write_file(path, text.data, text.len);
+    page = report(dir, NULL, 1);
+    assert_non_null(strstr(page.data, "Memory was flat."));
+    assert_non_null(strstr(page.data, ", less than the 16 MiB by which"));
+    an_text_free(&page);
+    an_text_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +234,7 @@ int main(void)
         cmocka_unit_test(a_busy_machine_proves_no_speed),
         cmocka_unit_test(texts_of_strangers_are_escaped),
         cmocka_unit_test(charts_are_bounded_and_finite_whatever_the_numbers),
+        cmocka_unit_test(figures_of_a_page_are_those_of_the_run),
     };
     return cmocka_run_group_tests_name("run_report", tests, NULL, NULL);
 }

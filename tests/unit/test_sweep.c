@@ -63,6 +63,34 @@ static void other_programs_make_a_knee_uncertain(void **state)
     free(s);
 }
 
+/* Ten percent longer than a larger batch: a point of that kind is measured again, and told when it stays. */
+static void a_smaller_batch_that_takes_longer_is_told(void **state)
+{
+    (void)state;
+    an_sweep *s = series("", (double[]){100, 200, 300, 0}, 4);
+    an_text json = {0}, table = {0};
+    static const double ms[] = {10, 25, 24, 1};
+    for (int i = 0; i < s->n; i++) s->point[i].ms = ms[i];
+    assert_null(an_sweep_contradicted(s, "", 0, false)); /* 25 against 24 is noise, and the last did not run */
+    s->point[1].ms = 27;
+    assert_int_equal(an_sweep_contradicted(s, "", 0, false)->batch, 2);
+    assert_int_equal(an_sweep_contradicts(s, &s->point[1])->batch, 4);
+    assert_null(an_sweep_contradicted(s, "", 1, false)); /* beyond the budget */
+    assert_null(an_sweep_contradicted(s, "a=1", 0, false));
+    assert_null(an_sweep_contradicted(s, "", 0, true));
+    s->point[1].again = true;
+    assert_null(an_sweep_contradicted(s, "", 0, false));
+    assert_int_equal(an_sweep_contradicted(s, "", 0, true)->batch, 2);
+    an_sweep_json(s, &json);
+    an_sweep_table(s, &table);
+    assert_non_null(strstr(json.data, "\"again\":true,\"slower_than\":4"));
+    assert_non_null(strstr(json.data, "\"again\":false,\"slower_than\":null"));
+    assert_non_null(strstr(table.data, "an update takes longer than with batch_size=4, measured twice"));
+    an_text_free(&json);
+    an_text_free(&table);
+    free(s);
+}
+
 static void combinations_of_axes_do_not_mix(void **state)
 {
     (void)state;
@@ -147,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_knee_is_where_more_adds_less_than_five_percent),
         cmocka_unit_test(other_programs_make_a_knee_uncertain),
+        cmocka_unit_test(a_smaller_batch_that_takes_longer_is_told),
         cmocka_unit_test(combinations_of_axes_do_not_mix),
         cmocka_unit_test(what_limits_a_point_is_read_off_its_numbers),
         cmocka_unit_test(json_and_picture_hold_every_point),
