@@ -231,9 +231,10 @@ AN_API an_status an_report(const an_ctx *cx, an_bill *out);
  * step), "kernels" (rendered source), "miss" (why the last plan was built anew: the first node that differs), "chips"
  * (an estimate of the step's time on Apple's chips), "warning" (about the context's settings). NULL when unknown. */
 AN_API const char *an_report_text(an_ctx *cx, const char *what);
-/* The multiply-add peak of this context's threads now, in GFLOP/s, measured in some tens of milliseconds (AN_F32;
- * AN_BF16: of the dot product, or of f32 where there is none). 0: the device cannot measure
- * it. Benchmarks express their figures as a share of it. */
+/* The peak rate of this context's device now, in GFLOP/s, measured in some tens of milliseconds. CPU: independent
+ * multiply-adds in the registers of its threads (AN_F32; AN_BF16: of the dot product, or of f32 where there is none). CUDA:
+ * the fastest of some large GEMMs of that dtype by cuBLASLt, tf32 where the context uses it. Metal, ref: 0, not measured.
+ * Benchmarks, and '% of peak' of anneal train, express their figures as a share of it. */
 AN_API double an_fma_peak(an_ctx *cx, an_dtype dtype);
 
 /* ---- leaves */

@@ -1,4 +1,5 @@
-/* args.c: parses argv into words, flags and checked settings, and suggests the nearest name for a misspelt one. */
+/* args.c: parses argv into words, flags and checked settings, suggests the nearest name for a misspelt one, and applies the
+ * environment and the command line to a run's settings (an_args_apply_run; precedence: train/config.h). */
 #include "cli/cli.h"
 #include <stdlib.h>
 #include <string.h>

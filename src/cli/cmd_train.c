@@ -1,4 +1,5 @@
-/* cmd_train.c: train and resume: the same loop over a run that is new or comes from a checkpoint. */
+/* cmd_train.c: train and resume: the same loop over a run that is new or comes from a checkpoint. Which settings a resume may
+ * change: an_train_key_is_fixed (train/config.h). Which override which: the head of train/config.h. */
 #include "cli/background_runs.h"
 #include "cli/live.h"
 #include "cli/progress.h"

@@ -130,8 +130,8 @@ an_status an_cli_divide(an_err *err, an_train_config *c, an_session **r)
     char most[16];
     const uint64_t bytes = (uint64_t)(c->divide_batch * 1073741824.0);
     if (bytes == 0) return AN_OK;
-    AN_TRY(
-        an_estimate_settings(err, &(*r)->cfg, (*r)->data, &estimate)); /* not an_estimate_run: that heeds the budget */
+    /* an_estimate_run would plan within the budget, with recomputation: what is divided here is what the settings take without */
+    AN_TRY(an_estimate_settings(err, &(*r)->cfg, (*r)->data, &estimate));
     AN_TRY(an_fit_parts(err, *r, &estimate, bytes, &parts));
     if (parts == 1) return AN_OK;
     an_say("note    divide_batch=%s: batch_size=%lld becomes batch_size=%lld gradient_accumulation_steps=%lld",

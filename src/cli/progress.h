@@ -1,6 +1,9 @@
 /* progress.h: what `anneal train` prints. On stderr: the memory bill, a progress line of at most 80 columns,
  * evaluations, at the end a curve of the losses and where the time went. With log_format=nanogpt, nanoGPT's lines on
- * stdout in place of progress line and curve (progress_nanogpt.c). */
+ * stdout in place of progress line and curve (progress_nanogpt.c).
+ *
+ * '% of peak' (utilization: MFU with the peak measured) is the model's operations in the time of an update as a share of
+ * an_fma_peak, which anneal.h says for each device. */
 #ifndef AN_CLI_PROGRESS_H
 #define AN_CLI_PROGRESS_H
 

@@ -1,4 +1,5 @@
-/* cuda_modules.c: assembling the text of each of these kernels. See cuda_modules.h. */
+/* cuda_modules.c: assembles the texts of the kernels around a GEMM on CUDA (casts, transposes, epilogues) and of those for
+ * sm_90a. See cuda_modules.h. */
 #include "codegen/cuda_modules.h"
 
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_loops_gpu_h[], an_embed_cast_inc[];
@@ -8,7 +9,9 @@ extern const char an_embed_transpose_args_h[], an_embed_transpose_inc[], an_embe
 
 static void prelude(an_text *out)
 {
-    an_text_puts(out, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n"); /* exact mode asks no library */
+    an_text_puts(
+        out,
+        "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n"); /* in exact mode every GEMM is gemm.inc, and none of these kernels runs */
     an_text_puts(out, an_embed_dialect_cuda_h);
     an_text_puts(out, an_embed_exact);
     an_text_puts(out, an_embed_dialect_loops_gpu_h);

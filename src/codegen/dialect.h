@@ -27,7 +27,7 @@ typedef struct an_dialect {
     int max_buffers;  /* arguments of a kernel; 0: no limit below AN_LOOP_ARGS */
     int shared_bytes; /* shared memory that a block may declare on every GPU of the kind */
     int bf16_version; /* language version from which a bf16 takes 2 bytes in shared memory; 0: always */
-    int largest_tile; /* index into gpu_module.c's GEMM tiles of the largest one worth trying for 16 bits */
+    int largest_tile; /* gemm_tiles (gpu_module.c) is largest first: the index at which a GEMM of 16-bit operands begins */
     const char *no_float64, *too_many_buffers; /* refusals: what, and what to do; NULL: never refused */
 } an_dialect;
 

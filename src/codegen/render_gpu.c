@@ -2,7 +2,8 @@
  * dialect/loops_gpu.h.
  *
  *     loop kernel                        who computes it
- *     elementwise                        a thread an element (CUDA, large: a thread 8 columns, in vector accesses)
+ *     elementwise                        a thread an element (CUDA, large: a thread 8 columns in vectorized loads and stores,
+ *                                        as float4: an_render_gpu_launch decides, an_gpu_is_vector_access says which)
  *     row reductions (softmax, norms)    a subgroup a row: lane l takes columns l, l + 32, ... (render_gpu_reduce.c)
  *     ... and column sums over runs of rows   a thread block a run; each of its subgroups is one lane of those sums
  *     column reduction                   a thread a column (CUDA, long: a thread block 32 columns, a subgroup each lane)
@@ -10,7 +11,7 @@
  *
  * Invariants: the 32 virtual lanes of the reduction tree are real lanes, and the fold is five shuffles: the bits of
  * render_c.c. No atomics. An element is written by the thread that later phases read it in. Index arithmetic is in 32
- * bits unless the argument is too large for that.
+ * bits unless the argument is too large for that (`fits`, render_gpu_instr.c).
  * Extents are literals: equal texts are equal kernels.
  *
  * In fast mode (an_gpu_fast) the order of sums is free: several columns a lane; a row kept in registers between phases,
@@ -29,11 +30,12 @@ enum {
     COL_THREADS = 64,
     LONG_COLUMN = 64, /* elements of a column from which each of its lanes is summed by a subgroup */
     FIRST_EPILOGUE_BUFFER = 5,
-    AN_WIDE = 8,        /* columns of a thread with vector accesses: 16 bytes of the narrowest float */
-    WIDE_FROM = 1 << 20 /* elements from which that still fills a GPU */
+    AN_WIDE = 8,        /* columns of a thread with vector accesses: one of 16 bytes in bf16, two in f32 */
+    WIDE_FROM = 1 << 20 /* elements from which a thread every 8 of them still fills a GPU */
 };
 
-/* The GPU whose GEMMs are a library's: the epilogue kernels around them are rendered for it. */
+/* What epilogues are rendered for where a library or a kernel for sm_90a computes the GEMM: CUDA in fast mode, for only there
+ * is an epilogue a text apart from gemm.inc. */
 static const an_gpu fast_cuda = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true};
 
 /* Declares i, the element of this thread, and r and c where the kernel reads them. */

@@ -11,7 +11,7 @@ extern const char *const an_gpu_storage[AN_N_DTYPES], *const an_gpu_computed[AN_
 /* The form of a kernel's inner loop. All zero: one column a thread; the other forms are for the fast mode of CUDA. */
 typedef struct an_gpu_form {
     int wide;    /* columns of a thread in vector accesses, 0: one column */
-    int blocks;  /* the row is kept between phases: by each lane in registers, this many blocks of `wide` columns */
+    int blocks;  /* the row is kept between phases: in registers, a lane holding this many vectors of `wide` columns */
     bool shared; /* ... or by the thread block in shared memory, each thread its own columns */
     bool approx_16bit; /* inputs and outputs have 16 bits: exp and erf are approximated to that */
     bool rounded;      /* the accumulator has been rounded to the GEMM's dtype already */
@@ -19,8 +19,9 @@ typedef struct an_gpu_form {
 
 /* Whether an index, a guard or a row's store reads loop variable `var`. */
 bool an_gpu_uses(const an_loop_kernel *p, int32_t var);
-void an_gpu_index(const an_loop_kernel *p, an_ix a, int64_t reach,
-                  an_text *out); /* reach: the most that is added to it later */
+/* The index `a` as text, in 32 bits where it fits. reach: the most that the address gets on top of it, by the row that a
+ * gather looks up. */
+void an_gpu_index(const an_loop_kernel *p, an_ix a, int64_t reach, an_text *out);
 /* The text `e`, rounded to `dtype`. */
 void an_gpu_rounded(int dtype, const char *e, an_text *out);
 /* Instruction i as one line. `once`: the condition that selects the one thread which stores a row's value. */

@@ -17,7 +17,7 @@ static const char *const wide[AN_N_VARS] = {"(an_i64)r", "(an_i64)c", "(an_i64)q
 /* ---------------------------------------------------------------------------------------------- indices */
 
 /* Whether every intermediate value of `a` fits an int: 32-bit indices take half the registers and instructions of 64-bit
- * ones, which are used only where an index needs them. `reach`: what a gather adds at most. */
+ * ones, which are used only where an index needs them. `reach`: the most that a gather adds to `a`, the last row's offset. */
 static bool fits(const an_ix_pool *ix, an_ix a, int64_t reach)
 {
     const an_ix_expr *e = &ix->expr[a];

@@ -5,8 +5,8 @@
  *
  * Owns:       memory that the ranks share (a header and two slots a rank) or the messages of MPI (found at run time), waiting
  *             for one another, and the sentence of the first rank that failed.
- * Does not:   start processes (cli/ranks.c), know tensors or devices. A GPU's data travel by a library of its vendor; the
- *             ranks find one another here.
+ * Does not:   start processes (cli/ranks.c), know tensors or devices. A GPU's data travel by a library of its vendor
+ *             (device/cuda/nccl.c; its time limit is ANNEAL_CUDA_TIMEOUT, cuda.c); the ranks find one another here.
  * Invariants: a sum adds rank 0's value first, then rank 1's, and so on, whatever the sizes and the time of arrival. No
  *             call waits for ever: it ends when a rank has failed, when the process that started the ranks has ended, and
  *             after AN_COMM_TIMEOUT_S without an arrival (ANNEAL_COMM_TIMEOUT). Ranks that call different collectives are
@@ -60,7 +60,7 @@ uint64_t an_comm_bytes(int ranks); /* of shared memory: of all ranks together */
 /* Ends the job: every rank's next call, and one that waits now, returns `code` with the rank and the sentence. The first
  * failure is kept. rank -1: the process that started the ranks says so. */
 void an_comm_fail(an_comm *c, int rank, an_status code, const char *sentence);
-/* Whether the handle's end may end the process (MPI_Abort): a sentence is printed before that. */
+/* Whether an_comm_close may end the process (MPI_Abort), so that the caller prints its error before it calls that. */
 bool an_comm_may_abort(const an_comm *c);
 /* AN_OK, or the failure that was recorded. */
 an_status an_comm_status(an_err *err, const an_comm *c);

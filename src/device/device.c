@@ -1,4 +1,5 @@
-/* device.c: the list of backends. A new backend is a row here. */
+/* device.c: the list of backends. A new backend is a row here. Which one `auto` takes, and the sentence "not cuda: ..." of those
+ * that it passed over: choose_device in runtime/open.c. */
 #include "device/device.h"
 
 #include <string.h>

@@ -53,7 +53,8 @@ typedef struct an_target {
     bool exact;          /* every result has one value on every device: bf16 GEMMs are refused */
     bool tf32;           /* f32 GEMMs round their operands to tf32 */
     bool row_update; /* has AN_KERNEL_ROW_UPDATE; without it an updated row is written together with all the others */
-    bool loops_only; /* every op as a loop kernel or library call, no templates: for tests of one shape */
+    bool
+        loops_only; /* every op as a loop kernel or library call, no hand-written kernels (ir/library_ops.h): for tests of loop kernels */
     size_t (*scratch)(const struct an_target *t, const an_kernel *k); /* bytes of scratch a template needs */
     /* The same for a GEMM whose epilogue is known; NULL: `scratch` holds for it too. */
     size_t (*gemm_scratch)(const struct an_target *t, const an_kernel *k, const an_loop_kernel *epilogue);
@@ -126,16 +127,18 @@ typedef struct an_backend {
     /* Compiles all kernels in bulk. */
     an_status (*load)(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);
     void (*unload)(an_device *d, an_exec *e);
-    /* With in_flight > 1 it returns before the work ends. */
+    /* Where an_target.in_flight is above 1 it returns before the work ends. */
     an_status (*submit)(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out);
     /* Waits for submit `t` and all before it; always checks for failure. */
     an_status (*wait)(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns);
-    /* Whether submit `t` has ended, well or not. Never waits. NULL where in_flight is 1. */
+    /* Whether submit `t` has ended, well or not. Never waits. NULL where an_target.in_flight is 1. */
     bool (*done)(an_device *d, an_ticket t);
 
     /* ---- measurement; all but step_seconds may be NULL */
-    double (*step_seconds)(an_device *d, an_exec *e, int step);       /* after a profiled run */
-    double (*fma_peak)(an_device *d, an_dtype dtype, double seconds); /* measured GFLOP/s, 0 unknown */
+    double (*step_seconds)(an_device *d, an_exec *e, int step); /* after a profiled run */
+    /* GFLOP/s of the best arithmetic there is, measured now, of which '% of peak' is a share; 0: unknown. cpu: FMAs in
+     * registers (kernels/cpu/peak_flops.c); cuda: a large GEMM (device/cuda/peak_flops.c); the others have none. */
+    double (*measured_peak)(an_device *d, an_dtype dtype, double seconds);
     /* What the driver holds for this process, and what the device recommends to use at most; 0: unknown. */
     void (*memory)(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes);
     double (*busy_seconds)(an_device *d);   /* the device's own time for all runs that have ended */

@@ -13,14 +13,16 @@
  *             never padded and added.
  *
  * The first pass follows the array, in which fold and CSE have left out what the caller wrote. When an_grad asks for a
- * tensor that was simplified away (an_folded), a second pass follows sources_as_built; its nodes mostly merge with the
- * first's.
+ * tensor that was simplified away, a second pass follows an_tensor.sources_as_built (graph.h, at an_folded, shows an example);
+ * its nodes mostly merge with the first's.
  */
 #include "graph/grad.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* In place of a gradient's id. PASSED_BY: of a narrowed copy of a weight, whose gradient went straight to the weight
+ * (weight_of): an_grad of the copy asks the second pass. */
 enum { NONE = -1, PASSED_BY = -2 };
 
 /* One contribution to output `out` of a node; the list of a node is ascending in `reader`, because readers are visited
@@ -160,8 +162,8 @@ static void grad_concat(an_backward_node *b)
     }
 }
 
-/* A slice's gradient stays as it is here: whether it is padded or concatenated is known when all of its source's are
- * (sum_contributions). */
+/* A slice's gradient is handed on without padding: sum_contributions pads it, or concatenates it with those of other slices,
+ * when it has all contributions to the tensor that was sliced. */
 static void grad_move(an_backward_node *b)
 {
     an_tensor *d = b->dy[0], *n = b->n, *x = an_src(n, 0);

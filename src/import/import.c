@@ -395,7 +395,8 @@ static void assign(an_tensor *state, const an_built_value *v)
 
 static void assign_buffers(an_build *b, const an_import_model *m)
 {
-    for (int32_t i = 0; i < b->g->n_inputs; i++) { /* those that were written in place */
+    for (int32_t i = 0; i < b->g->n_inputs;
+         i++) { /* buffers that a node changed in place: the input's value is the new one */
         const an_pt2_input *x = &b->g->input[i];
         if (x->kind == AN_INPUT_BUFFER && x->value >= 0) assign(m->tensor[x->tensor], an_build_get(b, x->value));
     }
@@ -430,7 +431,7 @@ an_status an_import_build_as(an_import_model *m, an_import_mode mode, an_tensor 
     an_status status = set_inputs(&b, m, in, last_in);
     if (status == AN_OK) status = an_build_run(&b);
     b.now = NULL;
-    /* Those of the program for training: they are the length of the caller's out[]. */
+    /* The caller's out[] has the outputs of the program for training, also where this is the one for evaluation. */
     const int n_out = an_import_count(m->file, AN_IMPORT_OUTPUT);
     for (int i = 0; status == AN_OK && i < n_out; i++) {
         const an_pt2_output *o = user_output(g, i);

@@ -3,7 +3,8 @@
  * Owns:      models/NAME.json (torch/_export/serde/schema.py, major version 8): inputs with their meaning, nodes and
  *            outputs. The nested graph of a wrap_with_set_grad_enabled is inlined; its results are detached where the
  *            gradient was disabled.
- * Does not:  know what an operation means, or the bytes of tensors.
+ * Does not:  know what an operation means, or the bytes of tensors; give symbolic sizes (dynamic shapes, SymInt) their
+ *            numbers: rule_shape.c does, when a step is built.
  *
  * Invariants: the text is untrusted. A value is defined exactly once, by an input or a node, before it is read. Unknown
  * keys are ignored; unknown kinds of arguments are refused. */
@@ -28,7 +29,7 @@ typedef enum an_pt2_arg_kind {
     AN_ARG_OTHER  /* a layout, memory format or device, which is ignored */
 } an_pt2_arg_kind;
 
-/* A number, or the value of a symbol, which it gets as a step is built (an_rule_sym_size). */
+/* A number, or a symbol: a size that is known only when a step is built, from the shape of an input (an_rule_sym_size). */
 typedef struct an_pt2_number {
     int64_t i;
     double f;

@@ -1,4 +1,5 @@
-/* rule_shape.c: operations of PyTorch that move elements without arithmetic: views, slices, concatenation, padding. */
+/* rule_shape.c: operations of PyTorch that move elements without arithmetic: views, slices, concatenation, padding; and symbolic
+ * sizes (dynamic shapes, SymInt), which get their numbers here. */
 #include "import/pt2_fold.h"
 #include "import/rules.h"
 #include <string.h>
@@ -573,7 +574,7 @@ an_status an_rule_pad_constant(an_build *b, const an_pt2_node *n)
     return pad(b, n, "constant", an_in_float(b, n, 2));
 }
 
-/* ---- numbers of the graph */
+/* ---- symbolic sizes (SymInt) and arithmetic on them */
 
 an_status an_rule_sym_size(an_build *b, const an_pt2_node *n)
 {

@@ -18,9 +18,9 @@
 
 #define DECLARE_GEMM(isa)                                                                                              \
     double an_##isa##_fma_peak(an_pool *p, uint8_t mul_dtype, double seconds);                                         \
-    size_t an_##isa##_product_scratch(const an_gemm_spec *s, int threads);                                             \
-    void an_##isa##_product(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,   \
-                            an_pool *p);
+    size_t an_##isa##_gemm_or_conv_scratch(const an_gemm_spec *s, int threads);                                        \
+    void an_##isa##_gemm_or_conv(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi,          \
+                                 void *user, an_pool *p);
 
 #define DECLARE_REST(isa)                                                                                              \
     size_t an_##isa##_attn_scratch(const an_attn_spec *s, bool backward, int threads);                                 \
@@ -37,8 +37,8 @@
         #isa,                                                                                                          \
         dot,                                                                                                           \
         an_##isa##_fma_peak,                                                                                           \
-        an_##isa##_product_scratch,                                                                                    \
-        an_##isa##_product,                                                                                            \
+        an_##isa##_gemm_or_conv_scratch,                                                                               \
+        an_##isa##_gemm_or_conv,                                                                                       \
         an_##rest##_attn_scratch,                                                                                      \
         an_##rest##_attn_forward,                                                                                      \
         an_##rest##_attn_backward,                                                                                     \

@@ -106,7 +106,7 @@ typedef struct an_model {
     const char *const *weight_keys; /* keys that weights to start from decide */
     const char *const *halve;       /* keys that make a step smaller, in the order in which to advise them */
     const char *too_large;          /* advice where no smaller value of those helps */
-    const an_key_alias *aliases;    /* up to a row of NULLs */
+    const an_key_alias *aliases;    /* the last row is {NULL, NULL} */
     const char *defaults;           /* "key=value ...", after the common defaults; NULL: none */
     const an_preset *presets;
     size_t n_presets;
@@ -131,6 +131,7 @@ typedef struct an_model {
     /* The arrays of a micro-batch of so many samples; returns how many there are. */
     int (*inputs)(const void *settings, int64_t samples, an_array out[AN_MAX_ARRAYS]);
     const an_sum *(*sums)(const void *settings); /* the loss first; up to a row without a name, AN_MODEL_SUMS at most */
+    /* training false: no dropout, and batch norm with its stored running statistics. */
     an_losses (*losses)(void *model, an_tensor *const *in, bool training);
     /* For models with states of their own between batches; NULL: there are none. `place` is called before `losses`;
      * `update` behind each micro-batch's an_backward, for what is no parameter; evaluation runs `calls` graphs on each

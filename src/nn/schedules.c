@@ -1,7 +1,8 @@
-/* schedules.c: the learning rate of an iteration (warm-up, then half a cosine), and the two mathematical functions that
- * host code needs.
+/* schedules.c: the learning rate of an update (linear warm-up, then decay along half a cosine), and the two mathematical functions
+ * that host code needs. Asked by an_step_lr (train/step.c).
  *
- * Owns:       an_lr_at, an_cospi, an_exp_host.
+ * Owns:       an_lr_at, an_cospi, an_exp_host. From update lr_decay_iters on the rate is min_lr: a larger max_iters alone does
+ *             not move that end.
  * Does not:   call libm: its last bits differ between systems, and a run resumed on another machine must continue with
  *             the same bits.
  * Invariants: only + - * / and comparisons of doubles, compiled without contraction (FMA): the same bits on every IEEE

@@ -103,17 +103,17 @@ static void make_numbers(adam *a, int64_t t)
     an_ctx *cx = a->cx;
     const char *at = a->at;
     const an_adamw_options *o = &a->o;
-    an_tensor *mass[2] = {NULL, NULL};
-    if (o->scaled) mass[0] = an_loss_scale_bias_correction(at, cx, 1, o->beta1, a->ok);
+    an_tensor *correction[2] = {NULL, NULL}; /* 1 - beta1^t, 1 - beta2^t where t is the device's */
+    if (o->scaled) correction[0] = an_loss_scale_bias_correction(at, cx, 1, o->beta1, a->ok);
     for (an_dtype d = AN_F32;; d = AN_F64) {
         step_numbers *n = &a->of[d == AN_F64];
-        an_tensor *sum = mass[0] ? an_cast_at(at, mass[0], d) : NULL;
+        an_tensor *sum = correction[0] ? an_cast_at(at, correction[0], d) : NULL;
         n->rate = sum ? an_div_at(at, an_update_scalar(at, cx, d, o->lr), sum)
                       : an_update_scalar(at, cx, d, o->lr / (1 - power(o->beta1, t)));
         n->keep = an_update_scalar(at, cx, d, 1 - o->lr * o->weight_decay);
-        if (o->scaled && !mass[1]) mass[1] = an_loss_scale_bias_correction(at, cx, 2, o->beta2, a->ok);
-        n->root = mass[1] ? an_rsqrt_at(at, an_cast_at(at, mass[1], d))
-                          : an_update_scalar(at, cx, d, 1 / sqrt(1 - power(o->beta2, t)));
+        if (o->scaled && !correction[1]) correction[1] = an_loss_scale_bias_correction(at, cx, 2, o->beta2, a->ok);
+        n->root = correction[1] ? an_rsqrt_at(at, an_cast_at(at, correction[1], d))
+                                : an_update_scalar(at, cx, d, 1 / sqrt(1 - power(o->beta2, t)));
         if (d == AN_F64 || an_dtype_of(a->norm) == AN_F32) break;
     }
 }

@@ -15,19 +15,19 @@
 #define BACKOFF     0.5
 enum { GROWTH_INTERVAL = 2000 };
 
-static an_tensor *number(const char *at, an_ctx *cx, const char *name, an_dtype dtype, double first)
+static an_tensor *scalar_state(const char *at, an_ctx *cx, const char *name, an_dtype dtype, double first)
 {
     return an_state_at(at, cx, name, dtype, AN_SCALAR, AN_FILL(first));
 }
 
 an_tensor *an_loss_scale_at(const char *at, an_ctx *cx)
 {
-    return cx ? number(at, cx, "optimizer.scale", AN_F32, FIRST_SCALE) : NULL;
+    return cx ? scalar_state(at, cx, "optimizer.scale", AN_F32, FIRST_SCALE) : NULL;
 }
 
 an_tensor *an_skipped_updates_at(const char *at, an_ctx *cx)
 {
-    return cx ? number(at, cx, "optimizer.skipped_updates", AN_I32, 0) : NULL;
+    return cx ? scalar_state(at, cx, "optimizer.skipped_updates", AN_I32, 0) : NULL;
 }
 
 an_tensor *an_scale_loss_at(const char *at, an_tensor *loss)
@@ -44,7 +44,7 @@ an_tensor *an_loss_scale_inverse(const char *at, an_ctx *cx)
 
 void an_loss_scale_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *only_if)
 {
-    an_tensor *scale = an_loss_scale_at(at, cx), *good = number(at, cx, "optimizer.good_updates", AN_I32, 0),
+    an_tensor *scale = an_loss_scale_at(at, cx), *good = scalar_state(at, cx, "optimizer.good_updates", AN_I32, 0),
               *skipped = an_skipped_updates_at(at, cx);
     an_tensor *zero = an_const_at(at, cx, AN_I32, 0), *one = an_const_at(at, cx, AN_I32, 1),
               *interval = an_const_at(at, cx, AN_I32, GROWTH_INTERVAL);
@@ -60,11 +60,12 @@ void an_loss_scale_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *
     an_assign_at(at, skipped, only_if ? an_where_at(at, only_if, skipped1, skipped) : skipped1);
 }
 
-/* 1 - beta^t as the recurrence q' = q beta + (1 - beta), which is accurate in float32 where 1 - beta^t would cancel. */
+/* 1 - beta^t, the sum of the weights with which a moment has averaged gradients so far, as the recurrence
+ * q' = q beta + (1 - beta), which is accurate in float32 where 1 - beta^t would cancel. */
 an_tensor *an_loss_scale_bias_correction(const char *at, an_ctx *cx, int which, double beta, an_tensor *ok)
 {
-    /* "mass" is the key in checkpoints of every version: it stays */
-    an_tensor *q = number(at, cx, which == 1 ? "optimizer.mass1" : "optimizer.mass2", AN_F32, 0);
+    /* "mass", for that sum, is the key in checkpoints of every version: it stays */
+    an_tensor *q = scalar_state(at, cx, which == 1 ? "optimizer.mass1" : "optimizer.mass2", AN_F32, 0);
     an_tensor *q1 = an_add_num_at(at, an_mul_num_at(at, q, beta), 1 - beta);
     an_assign_at(at, q, an_where_at(at, ok, q1, q));
     return q1;
@@ -72,7 +73,7 @@ an_tensor *an_loss_scale_bias_correction(const char *at, an_ctx *cx, int which, 
 
 an_tensor *an_loss_scale_is_first(const char *at, an_ctx *cx, an_tensor *ok)
 {
-    an_tensor *applied = number(at, cx, "optimizer.applied", AN_BOOL, 0);
+    an_tensor *applied = scalar_state(at, cx, "optimizer.applied", AN_BOOL, 0);
     an_assign_at(at, applied, an_or_at(at, applied, ok));
     return an_not_at(at, applied);
 }

@@ -4,8 +4,10 @@
  *     y [p, o] = window of x [p, (r,s,c)] * w [(r,s,c), o]      ir/library_ops.h has all three forms
  *
  * Owns:       the choice between a GEMM and a loop kernel with one serial sum an output (lower_pool.c), and split-k of dW.
- * Does not:   make the step: lower_gemm.c does.
- * Invariants: the choice and the splits are functions of shapes and dtypes alone, never of the device: so are the bits. */
+ * Does not:   make the step: lower_gemm.c does; compute it: kernels/cpu/conv.c directly or gemm.c through gemm_im2col.h, on
+ *             GPUs conv_bf16.inc or gemm.inc (codegen/gpu_module.c chooses).
+ * Invariants: the choice and the splits are functions of shapes and dtypes alone, the same on every device: so are the bits.
+ *             (A target with loops_only, which tests use, has no GEMMs: there all are loop kernels.) */
 #include "planner/planner_internal.h"
 
 #include <string.h>

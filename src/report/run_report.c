@@ -3,7 +3,7 @@
 #include "report/compare.h"
 #include "report/diagnose.h"
 #include "report/memory_growth.h"
-#include "report/roofline.h"
+#include "report/roofline_chart.h"
 #include "report/sweep.h"
 #include <math.h>
 #include <stdarg.h>

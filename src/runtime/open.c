@@ -1,4 +1,5 @@
-/* open.c: a context's life: its options, its device, the reset between steps, the end. */
+/* open.c: a context's life: its options, its device (which one `auto` means, and why the others are not available), the reset
+ * between steps, the end. */
 #include "runtime/context.h"
 
 #include "base/text.h"

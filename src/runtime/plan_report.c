@@ -91,6 +91,6 @@ const char *an_report_text(an_ctx *cx, const char *what)
 
 double an_fma_peak(an_ctx *cx, an_dtype dtype)
 {
-    if (!cx || !cx->device || !cx->backend->fma_peak) return 0;
-    return cx->backend->fma_peak(cx->device, dtype, 0.05);
+    if (!cx || !cx->device || !cx->backend->measured_peak) return 0;
+    return cx->backend->measured_peak(cx->device, dtype, 0.05);
 }

@@ -523,6 +523,7 @@ void an_train_config_yaml(const an_train_config *c, an_text *out)
 
 bool an_train_key_is_fixed(const an_train_config *c, const char *key)
 {
+    /* optimizer, momentum and freeze decide which moments there are, and so which tensors a checkpoint must have */
     static const char *const fixed[] = {"model", "task", "seed", "init_from", "optimizer", "momentum", "freeze", NULL};
     const bool models = an_config_find(c->model->keys, key) != NULL;
     return an_key_in(fixed, key) || an_config_find(c->task->keys, key) != NULL ||

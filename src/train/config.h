@@ -1,15 +1,20 @@
 /* config.h: the settings of a training run, under nanoGPT's names where it has them.
  *
  * Owns:      the settings that all runs have; one table of keys for each pair of model and task, made of these and of
- *            the keys that model and task bring; checks across keys.
- * Does not:  parse (io/config/config.h), open or train anything.
+ *            the keys that model and task bring; checks across keys; which keys a resumed run may not change.
+ * Does not:  parse (io/config/config.h), apply a command line (cli/args.c), open or train anything.
+ *
+ * Precedence of settings, a later one overrides an earlier one:
+ *     train     table's defaults < model's defaults < preset, YAML or .py file < environment (DISABLE_COMPILE) < command line
+ *     resume    the checkpoint < environment < command line, which may not name a fixed key (an_train_key_is_fixed)
+ *     train with init_from=resume (nanoGPT's): as train, but fixed keys have the checkpoint's values
  *
  * A run's table, in the order in which keys are written to files:
  *
  *     model, task | where things are | the task's | the model's sizes | machine | the model's | optimizer, run, device
  *
- * `model` and `task` name the rows of the two registries. Files of the first model and its task leave them out, as files
- * did that were written before other models existed.
+ * `model` and `task` name the rows of the two registries. Files of gpt, the first model, and its task `language` leave
+ * both out, as files did that were written before other models existed.
  */
 #ifndef AN_TRAIN_CONFIG_H
 #define AN_TRAIN_CONFIG_H
@@ -118,7 +123,8 @@ void an_train_config_untrusted(an_train_config *c);
 an_status an_train_config_check(an_err *err, const an_train_config *c);
 /* The settings of a run as a YAML file that an_train_config_open reads back. */
 void an_train_config_yaml(const an_train_config *c, an_text *out);
-/* Whether a resumed run may not change the key: shapes, data order and initialisation are settled at the start. */
+/* Whether a resumed run may not change the key: shapes, data order and initialisation are fixed when a run begins. Of a model's
+ * keys, those that an_model.changeable does not name. */
 bool an_train_key_is_fixed(const an_train_config *c, const char *key);
 /* Takes the values of all such keys from the settings that a run began with, and its model and task. */
 void an_train_config_fix(an_train_config *c, const an_train_config *from);

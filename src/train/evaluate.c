@@ -87,7 +87,8 @@ static an_status add_round(an_err *err, an_session *r, bool mine, tally *t)
     const int64_t sums = an_step_sums(&r->cfg), each = an_step_numbers(&r->cfg);
     const bool full = t->used + 1 == t->rows || t->done + t->ranks >= t->batches;
     float *all = t->kept + each;
-    if (mine || runs_with_others(&r->cfg)) /* of no batch: what the arrays hold, and nothing adds it up */
+    /* without a batch of its own a rank computes on what its arrays hold, for the others' sake; its sums are not added up */
+    if (mine || runs_with_others(&r->cfg))
         AN_TRY(add_batch(err, r, t, full ? t->kept : NULL));
     else if (full)
         AN_TRY(read_rows(err, r, t->kept));

@@ -4,7 +4,8 @@
  *
  * Owns:      when such a line is written: once a tenth of the updates is done, and after the live bytes have grown by
  *            another 1 MiB, 2, 4 and so on; adding up the pieces of one scope.
- * Does not:  judge (report/diagnose.h). Nothing waits for the device. */
+ * Does not:  judge (report/diagnose.h), or compare with the plan: planned bytes are tools/estimate.h's, what driver and
+ *            libraries hold beside them an_estimate_driver's. Nothing waits for the device. */
 #ifndef AN_TRAIN_MEMORY_WATCH_H
 #define AN_TRAIN_MEMORY_WATCH_H
 

@@ -15,8 +15,9 @@
  * moves what the run would write over into dir/previous (or previous-2, ...):
  *   after < 0    a new run: all files of the run before it. Refused when no run was in this folder before and it has
  *                files of these names;
- *   after >= 0   a run resumed at that update: later checkpoints, with last and best and copies of metrics.jsonl and
- *                ranks.jsonl; in a folder that no run was in, also a config.yaml, metrics.jsonl, ... that are there.
+ *   after >= 0   a run resumed at that update: moves checkpoints of later updates, last and best among them, and copies of
+ *                metrics.jsonl and ranks.jsonl there; out of a folder in which no run was, also its own config.yaml,
+ *                metrics.jsonl, ...
  * `aside` is where they are now, "" when there were none. AN_E_ENV: another process has the lock. */
 an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock, char aside[AN_CKPT_PATH_BYTES]);
 /* The lock alone, of a folder that a run was in: nothing but unfinished files of a killed run is removed. */

@@ -1,9 +1,11 @@
 /* session_ranks.h: a session whose process is one of several ranks: what all of them must have in common, and the
  * values that only one of them has.
  *
- * Owns:       the checks that ranks agree on settings, data and parameters; the exchange of states before a checkpoint,
- *             and of parts of moments while it is written.
+ * Owns:       the checks that ranks agree on settings, data and parameters; gathering, for a checkpoint, the states of
+ *             micro-batches before it is written, and the ranks' parts of moments and weights (shard=) while it is.
  * Does not:   exchange gradients (optim/grad_accumulate.c), or sums of losses (step.c, evaluate.c).
+ * A checkpoint holds whole arrays. When it is loaded each rank takes its part (runtime/persist.c), so that the number of ranks
+ * may change from one start to the next.
  * Invariants: every rank calls these at the same place. In a process alone they do nothing. */
 #ifndef AN_TRAIN_SESSION_RANKS_H
 #define AN_TRAIN_SESSION_RANKS_H

@@ -14,7 +14,8 @@
 
 #include "train/config.h"
 
-/* The record of a bad update (an_step_stopped) is an int32 of 2 u + 1. */
+/* The most updates of a run: the record of bad update u is the int32 1 + 2 u + n, where n is 1 if its gradient norm was NaN and
+ * 0 if infinite (an_step_stopped). */
 enum { AN_STEP_MOST = (1 << 30) - 2 };
 
 typedef struct an_step {
@@ -46,7 +47,7 @@ an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const 
  * at a loss scale of 1). Decodes the state `stopped`: false, or the number of that update and its gradient norm. */
 bool an_step_stopped(int32_t stopped, int64_t *iteration, double *norm);
 
-/* The learning rate of an update, counted from 0. */
+/* The learning rate of an update, counted from 0 (nn/schedules.c). */
 double an_step_lr(const an_train_config *c, int64_t iteration);
 
 /* How many sums the model has in these settings. */

@@ -3,7 +3,9 @@
  * Owns:      finding the compiler, running it, loading what it made, the entries of the cache folder.
  * Does not:  decide what is compiled: the plan does. Without a compiler the kernels are interpreted (interpreter.c).
  *
- * The cache has two kinds of files (KEY and KERNEL are hashes in hexadecimal):
+ * The cache has two kinds of files (KEY and KERNEL are hashes in hexadecimal). A kernel's key covers its rendered text and
+ * compiler_key: the compiler's path, time and size, the flags of the instruction set and the common ones, the prelude
+ * (an_compiler_find). Whatever of these changes, another file is compiled: entries are never invalidated, only grow old.
  *
  *     KEY.so        the shared object of the kernels that were compiled together
  *     KERNEL.ref    one for each kernel: "KEY.so HASH", the file that has it, and the hash of that file's bytes
@@ -154,19 +156,19 @@ void an_compiler_find(an_compiler *c, const an_device_options *o, const char *is
         free(real);
         return;
     }
-    c->identity = an_hash(real, strlen(real), (uint64_t)st.st_mtime * 31 + (uint64_t)st.st_size);
+    c->compiler_key = an_hash(real, strlen(real), (uint64_t)st.st_mtime * 31 + (uint64_t)st.st_size);
     free(real);
-    c->identity = an_hash(c->isa_flags, strlen(c->isa_flags), c->identity);
-    c->identity = an_hash(common_flags, strlen(common_flags), c->identity);
+    c->compiler_key = an_hash(c->isa_flags, strlen(c->isa_flags), c->compiler_key);
+    c->compiler_key = an_hash(common_flags, strlen(common_flags), c->compiler_key);
     for (int part = 0; part < 2; part++)
-        c->identity = an_hash(an_render_c_prelude(part), strlen(an_render_c_prelude(part)), c->identity);
+        c->compiler_key = an_hash(an_render_c_prelude(part), strlen(an_render_c_prelude(part)), c->compiler_key);
 }
 
 /* ---------------------------------------------------------------------------------------------- the cache */
 
 static uint64_t program_key(const an_compiler *c, const an_kernel *k)
 {
-    return an_hash_u64(k->key, c->identity);
+    return an_hash_u64(k->key, c->compiler_key);
 }
 
 static an_status remember_library(an_err *err, void *handle, an_library **libs)

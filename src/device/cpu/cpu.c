@@ -470,7 +470,7 @@ static double cpu_step_seconds(an_device *d, an_exec *e, int step)
     return e->seconds[step];
 }
 
-static double cpu_fma_peak(an_device *d, an_dtype dtype, double seconds)
+static double cpu_measured_peak(an_device *d, an_dtype dtype, double seconds)
 {
     return d->builtin->fma_peak(d->pool, dtype == AN_BF16 ? AN_BF16 : AN_F32, seconds);
 }
@@ -511,5 +511,5 @@ const an_backend an_backend_cpu = {.name = "cpu",
                                    .submit = cpu_submit,
                                    .wait = cpu_wait,
                                    .step_seconds = cpu_step_seconds,
-                                   .fma_peak = cpu_fma_peak,
+                                   .measured_peak = cpu_measured_peak,
                                    .memory = cpu_memory};

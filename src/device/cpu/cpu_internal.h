@@ -20,7 +20,8 @@ typedef struct an_compiler {
     char cache_dir[900]; /* empty: no cache folder could be used, see why_cache */
     char why_cache[512];
     const char *isa_flags;
-    uint64_t identity; /* hash of the compiler's file and the flags: part of every cache key */
+    uint64_t
+        compiler_key; /* hash of the compiler's path, time and size, the flags and the prelude: part of every cache key */
     double timeout_s;
 } an_compiler;
 

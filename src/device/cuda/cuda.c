@@ -494,6 +494,16 @@ static bool cuda_done(an_device *d, an_ticket t)
     return d->cu.event_query(d->event[t % AN_CUDA_EVENTS]) != CU_NOT_READY;
 }
 
+/* The driver's own count of memory in use: our buffers, the context, kernels, libraries, graphs, and other programs. */
+static void memory_in_use(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes)
+{
+    an_err quiet = {0};
+    size_t unused = 0, all = 0;
+    *driver_bytes = 0;
+    *recommended_bytes = d->free_bytes;
+    if (an_cuda_enter(&quiet, d) == AN_OK && !d->cu.memory_info(&unused, &all)) *driver_bytes = all - unused;
+}
+
 const an_backend an_backend_cuda = {.name = "cuda",
                                     .aliases = {"cuda:0"},
                                     .chosen_by = "CUDA_VISIBLE_DEVICES",
@@ -522,5 +532,5 @@ const an_backend an_backend_cuda = {.name = "cuda",
                                     .step_seconds = an_cuda_step_seconds,
                                     .profile = an_cuda_profile,
                                     .enqueue_seconds = an_cuda_enqueue_seconds,
-                                    .fma_peak = an_cuda_fma_peak,
-                                    .memory = an_cuda_memory};
+                                    .measured_peak = an_cuda_measured_peak,
+                                    .memory = memory_in_use};

@@ -9,7 +9,7 @@
  *     links.c            how the GPUs of this machine reach one another
  *     graph_exec.c       the list captured as a CUDA graph and replayed
  *     memory_guard.c     place_apart: guard bytes around buffers and values
- *     device_facts.c     memory in use and the measured peak rate
+ *     peak_flops.c       the measured peak rate
  *
  * Invariants: all work of a device goes through its one stream, in order. Every code that the driver returns is checked,
  *             except when something is freed. After an error that the driver calls sticky the device is `lost`: every
@@ -159,8 +159,7 @@ cu_result an_cuda_operand_map(an_device *d, const an_gemm_spec *s, const an_gemm
                               cu_tensor_map *out);
 
 /* ---- device_facts.c: functions of an_backend. */
-void an_cuda_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes);
-double an_cuda_fma_peak(an_device *d, an_dtype dtype, double seconds);
+double an_cuda_measured_peak(an_device *d, an_dtype dtype, double seconds);
 
 /* ---- memory_guard.c: for place_apart. */
 an_status an_cuda_guard_buffer(an_err *err, an_device *d, cu_pointer p, size_t bytes);

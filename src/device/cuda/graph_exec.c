@@ -1,6 +1,6 @@
 /* graph_exec.c: loads a plan and runs it. Its operations (lower_launches.c) are captured once as a CUDA graph, which is
- * replayed as long as the buffers keep their addresses. In the graph a step depends on the steps whose memory it touches
- * and on no other (ir/dependencies.h), so the last thread blocks of one kernel overlap with the first of another.
+ * replayed as long as the buffers keep their addresses. In the CUDA graph a launch depends on the launches whose memory it
+ * touches and on no other (ir/dependencies.h: a plan's steps are launches), so the last thread blocks of one kernel overlap with the first of another.
  *
  * A plan of short launches (the generation of one token) is captured as one chain instead, in which a kernel may begin
  * while the one before it ends (programmatic dependent launch): the pause between two launches would otherwise be a large

@@ -1,8 +1,8 @@
 /* lower_launches.c: lowers the steps of a plan to operations on the stream: kernels with their parameters, fills, copies,
  * and GEMMs. A GEMM runs in one of four ways, with the casts and transposes that it needs in front:
  *
- *     fused    our sm_90a kernel, with the epilogue inside, or with the elementwise step behind it
- *              that reads the result in two halves                     (gemm_hopper.c decides)
+ *     fused    our sm_90a kernel, with the epilogue inside, or with the gated linear unit (SwiGLU)
+ *              behind it, whose gate and up are halves of the result   (gemm_hopper.c decides)
  *     tf32     our sm_90a kernel for gradients of weights, split over k (gemm_cublaslt.c decides)
  *     library  cuBLASLt, then the epilogue as a kernel of its own       (gemm_cublaslt.c decides)
  *     template the portable gemm.inc, with the epilogue inside          (all others)

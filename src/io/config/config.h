@@ -5,7 +5,8 @@
  *            have, and its suggestion: cli/args.c.
  *
  * A value is text until its field is known; every origin goes through the same parser.
- * Invariant: a setting that is refused changes nothing. A later setting replaces an earlier one. */
+ * Invariant: a setting that is refused changes nothing. A later setting replaces an earlier one; the order of
+ *            precedence among defaults, files, environment and command line: train/config.h. */
 #ifndef AN_IO_CONFIG_CONFIG_H
 #define AN_IO_CONFIG_CONFIG_H
 

@@ -51,7 +51,7 @@ typedef struct stage_clock {
     an_loader_times times;
 } stage_clock;
 
-/* Of the thread that calls; NULL: it is no loader's. */
+/* Where this thread notes the path that it reads: its entry of an_loader.reading. NULL in threads that no loader started. */
 static _Thread_local _Atomic(const char *) *own_reading;
 
 void an_loader_reading(const char *path)
@@ -59,7 +59,7 @@ void an_loader_reading(const char *path)
     if (own_reading) atomic_store_explicit(own_reading, path, memory_order_release);
 }
 
-/* Of the thread that calls; NULL: its batch is not timed. */
+/* The times of the batch that this thread is making; NULL: it is not timed. */
 static _Thread_local stage_clock *own_clock;
 
 an_loader_stage an_loader_enter(an_loader_stage stage)

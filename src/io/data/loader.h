@@ -1,7 +1,8 @@
 /* loader.h: the batches of a run, prepared ahead by threads.
  *
  * Owns:      a ring of batches, the threads that fill it, the order in which the caller gets them.
- * Does not:  know what a batch holds: the source fills named arrays as a function of the step.
+ * Does not:  know what a batch holds: the source fills named arrays as a function of the step; choose or shuffle samples
+ *            (order.h).
  *
  * Invariant: the caller gets steps first_step, first_step + 1, ... whatever the number of workers; a step's arrays
  * depend on the step alone.
@@ -32,8 +33,8 @@ typedef enum an_loader_stage {
     AN_LOADER_AUGMENT, /* cropped, resized, mirrored, recoloured */
     AN_LOADER_STAGES
 } an_loader_stage;
-/* The stage of this thread from here on; returns the one before, for the way back. Outside of a timed loader it does
- * nothing. */
+/* The stage of this thread from here on. Returns the stage before, which the caller enters again when it is done. Outside of
+ * a timed loader it does nothing. */
 an_loader_stage an_loader_enter(an_loader_stage stage);
 /* A copy of so many bytes was made on the way to the batch. */
 void an_loader_copied(size_t bytes);

@@ -1,4 +1,8 @@
-/* order.h: random orders of samples as functions of (key, stream, number), with nothing to save between two of them. */
+/* order.h: the shuffled order of an epoch, element by element: which sample is i-th is a function of (key, stream, i), so that
+ * no permutation is kept in memory and a resumed run needs no saved state of a generator.
+ *
+ * Used by token_data.c (windows of tokens), puzzle_order.c (groups and puzzles) and, through an_draw_row, by the tasks over rows,
+ * images and texts. */
 #ifndef AN_IO_DATA_ORDER_H
 #define AN_IO_DATA_ORDER_H
 

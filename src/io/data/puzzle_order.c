@@ -5,9 +5,9 @@
  *     batch    the examples of one draw after the other, of the last one as many as fit; at the end of a pass a batch that
  *              is not full is dropped
  *
- * So the draw at which a batch begins, its *place*, depends on the sizes of all puzzles before it. Where every puzzle
- * has one example it is computed by a division. Else the batches are walked through from the nearest place that is
- * remembered. */
+ * A batch's *place* is the number of the draw at which it begins, which depends on the sizes of all puzzles drawn before.
+ * Where every puzzle has one example it is a quotient. Else batches are walked through, from the nearest earlier batch whose
+ * place is remembered. */
 #include "base/map.h"
 #include "base/rng.h"
 #include "io/data/order.h"

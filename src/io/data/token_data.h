@@ -1,7 +1,8 @@
 /* token_data.h: token data for language models: where it comes from, and which tokens a batch holds.
  *
  * Owns:      the tokens of a training and a validation split, and batches of them.
- * Does not:  download, shuffle files, prepare batches ahead (loader.h), or know models.
+ * Does not:  download, change the order of a file's tokens (windows are shuffled: order.h), prepare batches ahead
+ *            (loader.h), or know models.
  *
  * To add a dataset format of text: io/data/prepare_text.h says how, which turns texts into token files. To read another
  * format of token files: an_data_open. Any other kind of data: train/task.h.

@@ -1,8 +1,9 @@
 /* attn.c: flash attention on the CPU, forward and backward, compiled once per instruction set.
  *
  *     forward task: CHUNK queries of a head
- *         for each block of 64 keys (packed once per task):
- *             s = q k^T * scale, masked                         (attn_tile.h)
+ *         for each block of 64 keys (packed once per task), up to the last one with a key that the causal mask leaves visible
+ *         (`visible`; a sliding window, which does not exist, would also skip the first ones):
+ *             s = q k^T * scale (attn_tile.h), masked (score_row)
  *             m' = max(m, s);  rescale l and o by exp(m - m')
  *             p = exp(s - m');  l += p;  o += p v
  *         o = o / l;  lse = m + log(l)
@@ -319,7 +320,7 @@ static void forward_task(void *arg, int64_t task, int thread)
     memset(mine.l, 0, sizeof(float) * (size_t)rows * LANES);
     for (int i = 0; i < rows; i++) mine.m[i] = -FLT_MAX; /* not -inf: with no visible key, exp(m - m) would be NaN */
 
-    const int64_t end = visible(w, i0 + rows - 1, 0, w->keys);
+    const int64_t end = visible(w, i0 + rows - 1, 0, w->keys); /* blocks of keys behind the causal mask are skipped */
     for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
         int n = (int)AN_MIN(BLOCK, w->keys - k0);
         pack_rows(w, w->k + at(w, s->k, b, h, k0), s->k[2], n, BLOCK, mine.rows);
@@ -553,7 +554,7 @@ static void backward_keys(const job *w, backward_scratch *r, int b, int h, int64
 {
     const an_attn_spec *s = w->s;
     const int n = (int)AN_MIN(BLOCK, s->S - k0);
-    const int64_t first = k0 - w->shift;
+    const int64_t first = k0 - w->shift; /* the first query that sees a key of the block: tiles before it are skipped */
     memset(r->dk, 0, sizeof(float) * BLOCK * (size_t)w->dn);
     memset(r->dv, 0, sizeof(float) * BLOCK * (size_t)w->dn);
     load_keys(w, r, b, h, k0, n);
@@ -575,7 +576,7 @@ static void backward_queries(const job *w, const backward_scratch *r, int b, int
     const int rows = (int)AN_MIN(BLOCK, s->T - i0);
     memset(r->dq, 0, sizeof(float) * (size_t)rows * (size_t)w->dn);
     load_queries(w, r, b, h, i0, rows);
-    const int64_t end = visible(w, i0 + rows - 1, 0, s->S);
+    const int64_t end = visible(w, i0 + rows - 1, 0, s->S); /* as in the forward pass */
     for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
         int n = (int)AN_MIN(BLOCK, s->S - k0);
         load_keys(w, r, b, h, k0, n);

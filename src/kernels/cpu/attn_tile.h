@@ -1,5 +1,5 @@
-/* attn_tile.h: the small pieces both directions of attention are made of: packing rows of a view, and the register-tiled
- * GEMM of two packed panels. (The dropout mask: dropout_mask.h.)
+/* attn_tile.h: the small pieces of which attn.c makes both directions of attention: packing rows of a view, and the
+ * register-tiled GEMM of two packed panels. (Masks: the causal one is attn.c's, that of dropout dropout_mask.h's.)
  *
  * Owns:      nothing; everything here is a static function on the caller's scratch.
  * Does not:  know heads, blocks or threads.

@@ -10,7 +10,8 @@
  * dX of a stride: the positions of each phase (y % stride, x % stride) of the result have taps of their own; the zeros between the strides
  * of the window are neither stored nor multiplied.
  *
- * Owns:       the choice between this and gemm.c, padding, the division of the result into tasks.
+ * Owns:       the entry of every GEMM and convolution on the CPU (gemm_or_conv: the table's `gemm`), the choice between this and
+ *             gemm.c, padding, the division of the result into tasks.
  * Does not:   know registers (conv_micro.h); multiply in 16 bits or sum more channels than the caches hold (gemm.c does).
  * Invariants: the bits of gemm.c: an element is one chain of fused multiply-adds in ascending k from +0, the padding's zeros included; splits are
  *             added in order. The zeros between strides are left out: adding them changes a sum of -0 alone, or with weights that are not finite. */
@@ -29,27 +30,28 @@
 size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads);
 void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
                        an_pool *pool);
-size_t AN_ISA_NAME(product_scratch)(const an_gemm_spec *s, int threads);
-void AN_ISA_NAME(product)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
-                          an_pool *pool);
+size_t AN_ISA_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads);
+void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                               an_pool *pool);
 
 #if AN_TILES /* which multiply bf16 only */
-size_t AN_REST_NAME(product_scratch)(const an_gemm_spec *s, int threads);
-void AN_REST_NAME(product)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
-                           an_pool *pool);
+size_t AN_REST_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads);
+void AN_REST_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                                an_pool *pool);
 
-size_t AN_ISA_NAME(product_scratch)(const an_gemm_spec *s, int threads)
+size_t AN_ISA_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads)
 {
-    return s->mul_dtype == AN_BF16 ? AN_ISA_NAME(gemm_scratch)(s, threads) : AN_REST_NAME(product_scratch)(s, threads);
+    return s->mul_dtype == AN_BF16 ? AN_ISA_NAME(gemm_scratch)(s, threads)
+                                   : AN_REST_NAME(gemm_or_conv_scratch)(s, threads);
 }
 
-void AN_ISA_NAME(product)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
-                          an_pool *pool)
+void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                               an_pool *pool)
 {
     if (s->mul_dtype == AN_BF16)
         AN_ISA_NAME(gemm)(s, args, scratch, epi, user, pool);
     else
-        AN_REST_NAME(product)(s, args, scratch, epi, user, pool);
+        AN_REST_NAME(gemm_or_conv)(s, args, scratch, epi, user, pool);
 }
 #else
 
@@ -146,7 +148,7 @@ static bool plan_taps(plan *p)
     return true;
 }
 
-/* False: a product for gemm.c. */
+/* False: gemm.c computes it. */
 static bool plan_make(const an_gemm_spec *s, plan *p)
 {
     const an_window_spec *v = &s->window;
@@ -416,17 +418,17 @@ static void add_splits_task(void *arg, int64_t task, int thread)
     }
 }
 
-/* ---- a product, with or without a window ------------------------------------------------------------------------- */
+/* ---- a GEMM or a convolution: the entry that the table of cpu_kernels.h calls `gemm` -------------------------------- */
 
-size_t AN_ISA_NAME(product_scratch)(const an_gemm_spec *s, int threads)
+size_t AN_ISA_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads)
 {
     plan p;
     if (!plan_make(s, &p)) return AN_ISA_NAME(gemm_scratch)(s, threads);
     return (size_t)(p.shared_bytes + AN_MAX(threads, 1) * thread_bytes(&p));
 }
 
-void AN_ISA_NAME(product)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
-                          an_pool *pool)
+void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                               an_pool *pool)
 {
     call g = {.c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
     const plan *p = &g.p;

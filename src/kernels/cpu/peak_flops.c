@@ -1,6 +1,7 @@
 /* peak_flops.c: measured peak of the multiply-add units: independent accumulations in registers, nothing loaded or stored.
  *
- * Owns:      the figure that benchmarks report their share of.
+ * Owns:      the figure of which benchmarks and the progress line ('% of peak') report a share (an_fma_peak; on CUDA
+ *            device/cuda/peak_flops.c measures it).
  * Does not:  assume a clock: it is measured where and when the benchmark runs, on as many threads.
  * Invariant: other programs do not lower it: each task is timed alone, and is too short for most to be interrupted. */
 #include "kernels/cpu/isa.h"

@@ -1,4 +1,5 @@
-/* gpt_names.c: the names, shapes and order of a GPT's parameters. See gpt_weights.h. */
+/* gpt_names.c: the names, shapes and order of a GPT's parameters. See gpt_names.h. Files are read, and their matrices
+ * transposed, by gpt_weights.c. */
 #include "models/gpt/gpt_names.h"
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +15,8 @@ enum { PARTS = sizeof parts / sizeof parts[0] };
 bool an_gpt_parameter_at(const an_gpt_config *c, int64_t i, char name[AN_GPT_NAME_BYTES], an_shape *shape)
 {
     const int64_t C = c->width, kinds = c->bias ? 2 : 1, in_block = PARTS * kinds, blocks = c->layers * in_block;
-    const char *kind =
-        i % kinds ? "bias" : "weight"; /* two tables come first, so that each block starts at an even i: a weight */
+    /* i of wte and wpe is 0 and 1, so that blocks begin at an even i, and weights and biases take turns from there */
+    const char *kind = i % kinds ? "bias" : "weight";
     if (i < 0 || i >= 2 + blocks + kinds) return false;
     if (i < 2) {
         snprintf(name, AN_GPT_NAME_BYTES, "transformer.%s.weight", i ? "wpe" : "wte");
@@ -66,7 +67,8 @@ static int part_of(const char *rest)
 bool an_gpt_is_conv1d(const char *name)
 {
     const int part = part_of(rest_of_block(without_prefix(name, "transformer.")));
-    return part >= 0 && parts[part].rows > 0 && name[strlen(name) - 1] == 't';
+    return part >= 0 && parts[part].rows > 0 &&
+           name[strlen(name) - 1] == 't'; /* of "weight", for part_of saw no other end but "bias" */
 }
 
 bool an_gpt_is_parameter(const char *name)

@@ -1,7 +1,7 @@
 /* gpt_names.h: the names, shapes and order of a GPT's parameters, as nanoGPT and Hugging Face's GPT-2 have them.
  *
  * Owns:      the table of a block's parts.
- * Does not:  read files (gpt_weights.h does).
+ * Does not:  read, transpose or check files (gpt_weights.h does).
  */
 #ifndef AN_MODELS_GPT_GPT_NAMES_H
 #define AN_MODELS_GPT_GPT_NAMES_H

@@ -8,7 +8,8 @@
  * Every opened file looks like an anneal checkpoint (io/checkpoint.h), whatever wrote it: f32 tensors under nanoGPT's
  * names, [out,in], moments as optimizer.m.NAME and optimizer.v.NAME where the file has them, settings (n_layer, n_head,
  * n_embd, block_size, vocab_size, bias, and nanoGPT's keys that anneal has) as the metadata AN_CKPT_CONFIG, the
- * progress of a ckpt.pt as AN_CKPT_STATE. An unknown tensor is an error that names the nearest known one. */
+ * progress of a ckpt.pt as AN_CKPT_STATE. A missing tensor is an error, and so is an unexpected
+ * (unknown) one, which names the nearest known name. */
 #ifndef AN_MODELS_GPT_GPT_WEIGHTS_H
 #define AN_MODELS_GPT_GPT_WEIGHTS_H
 

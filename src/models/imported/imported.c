@@ -63,7 +63,7 @@ static an_status settle_input(an_err *err, const settings *s, const an_import_en
 {
     if (e->shape.rank < 1)
         return an_fail(err, AN_E_UNSUPPORTED, "%s: input %.60s has no axis of samples", s->source, e->name);
-    *out = (an_imported_array){.shape = e->shape, .free = e->first_axis_free};
+    *out = (an_imported_array){.shape = e->shape, .first_axis_free = e->first_axis_free};
     snprintf(out->name, sizeof out->name, "%s", e->name ? e->name : "input");
     out->dtype = e->dtype == AN_I32 || e->dtype == AN_BOOL ? AN_I32 : AN_F32;
     out->limit = e->ids_below;
@@ -103,7 +103,7 @@ static an_status settle_label(an_err *err, settings *s, const an_import_entry *o
     }
     s->label.dtype = classes ? AN_I32 : AN_F32;
     s->label.shape = label;
-    s->label.free = true;
+    s->label.first_axis_free = true;
     return AN_OK;
 }
 
@@ -169,7 +169,7 @@ static an_status check(an_err *err, const void *given, int64_t batch)
     const settings *s = given;
     for (int64_t i = 0; i < s->n_inputs; i++) {
         const an_imported_array *in = &s->input[i];
-        if (!in->free && in->shape.dim[0] != batch)
+        if (!in->first_axis_free && in->shape.dim[0] != batch)
             return an_fail(
                 err, AN_E_USAGE,
                 "batch_size=%lld: input %s was exported for %lld samples; set batch_size=%lld, or export with "
@@ -440,7 +440,7 @@ static an_tensor *prefill(void *model, an_tensor *tokens, an_tensor *last)
 {
     imported *m = model;
     const an_imported_array *in = &m->s.input[0];
-    const int64_t T = in->shape.dim[1], P = an_shape_of(tokens).dim[1], B = in->free ? 1 : in->shape.dim[0];
+    const int64_t T = in->shape.dim[1], P = an_shape_of(tokens).dim[1], B = in->first_axis_free ? 1 : in->shape.dim[0];
     an_tensor *ids = P < T ? an_pad_at(AN_AT, tokens, 1, 0, T - P, 0) : tokens; /* [1,T] */
     if (B > 1) ids = an_expand_at(AN_AT, ids, AN_SHAPE(B, T));
     an_tensor *y = forward(m, &ids, false); /* [B,T,V] */

@@ -18,7 +18,7 @@ typedef struct an_imported_array {
     an_dtype dtype;
     an_shape shape; /* as exported */
     int64_t limit;
-    bool free; /* its first axis may have any length */
+    bool first_axis_free; /* of any length (a dynamic shape): an_import_entry.first_axis_free */
 } an_imported_array;
 
 typedef struct an_imported_settings {

@@ -1,5 +1,5 @@
-/* roofline.c: see roofline.h. Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. */
-#include "report/roofline.h"
+/* roofline_chart.c: see roofline_chart.h. Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. */
+#include "report/roofline_chart.h"
 #include "report/run_record.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,13 +1,14 @@
-/* roofline.h: a profile (anneal profile --json) as a part of a page: the roofline with its launches, and the slowest ones.
+/* roofline_chart.h: a profile (anneal profile --json) as a part of a page: the roofline with its launches, and the slowest ones.
  *
  * Owns:      reading the profile's numbers, as an untrusted file; the picture (SVG that uses the page's styles) and the
- * table.
- * Does not:  measure, or judge: report/diagnose.h and report/profile_diff.h do.
+ *            table.
+ * Does not:  measure: the profile has the peaks (tools/bench_op.h), and '% of peak' of a run is another number
+ *            (cli/progress.h); judge: report/diagnose.h and report/profile_diff.h do. Estimates: device/apple_roofline.h.
  *
  * Invariants: a picture has at most AN_ROOFLINE_LAUNCHES marks; every text is escaped; a launch without time, work or bytes
  * has no mark. */
-#ifndef AN_REPORT_ROOFLINE_H
-#define AN_REPORT_ROOFLINE_H
+#ifndef AN_REPORT_ROOFLINE_CHART_H
+#define AN_REPORT_ROOFLINE_CHART_H
 
 #include "io/formats/json.h"
 

@@ -1,4 +1,5 @@
-/* device_facts.c: memory in use, as the driver reports it, and the measured peak rate of GEMMs.
+/* peak_flops.c: the measured peak of this GPU: the fastest of some large GEMMs by cuBLASLt, in GFLOP/s (an_fma_peak), of which
+ * '% of peak' is a share. Its twin on the CPU: kernels/cpu/peak_flops.c.
  *
  * Owns:      the operands of a measurement, which are freed before it returns.
  * Does not:  fail: a figure that cannot be measured is 0, "unknown".
@@ -7,16 +8,6 @@
 #include "device/cuda/cuda_internal.h"
 
 #include <stdlib.h>
-
-/* The driver's own count of memory in use: our buffers, the context, kernels, libraries, graphs, and other programs. */
-void an_cuda_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes)
-{
-    an_err quiet = {0};
-    size_t unused = 0, all = 0;
-    *driver_bytes = 0;
-    *recommended_bytes = d->free_bytes;
-    if (an_cuda_enter(&quiet, d) == AN_OK && !d->cu.memory_info(&unused, &all)) *driver_bytes = all - unused;
-}
 
 /* ---------------------------------------------------------------------------------------------- GEMMs */
 
@@ -109,7 +100,7 @@ static void unmake(an_device *d, peak *p)
 }
 
 /* The fastest GEMM within the given time, as cuBLASLt runs it with the device's settings. */
-double an_cuda_fma_peak(an_device *d, an_dtype dtype, double seconds)
+double an_cuda_measured_peak(an_device *d, an_dtype dtype, double seconds)
 {
     an_err quiet = {0};
     peak p = {0};
