@@ -1,4 +1,5 @@
-/* cmd_inspect.c: lists the tensors of a checkpoint and its state_hash, which two runs with equal bits share. */
+/* cmd_inspect.c: lists the tensors of a checkpoint and its state_hash, which two runs with equal bits share. The hash is computed
+ * here and not kept in the file. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include <anneal_import.h>

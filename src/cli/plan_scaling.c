@@ -2,6 +2,7 @@
 #include "cli/cmd_plan.h"
 #include "comm/comm.h"
 #include "tools/scaling.h"
+#include "tools/step_trace.h"
 #include "train/session_ranks.h"
 #include <anneal_tools.h>
 #include <math.h>
@@ -18,19 +19,6 @@ an_status an_plan_be_rank(an_err *err, const an_plan_scaling *v, an_train_config
     AN_TRY(an_comm_new(err, ranks, &c->comm));
     an_comm_become(c->comm, 0);
     return an_ranks_check_division(err, c);
-}
-
-/* Whether the plan is that of a GPU, here or absent. */
-static bool is_gpu(const an_ctx *cx)
-{
-    enum { MOST = 16 };
-    an_device_facts opened, all[MOST];
-    if (!an_device_opened(cx, &opened)) return false;
-    if (opened.gpu) return true;
-    const int n = an_devices(all, MOST);
-    for (int i = 0; i < AN_MIN(n, MOST); i++)
-        if (all[i].gpu && strcmp(all[i].planned_by, opened.name) == 0) return true;
-    return false;
 }
 
 /* Bytes that an update exchanges, as those of sums over all ranks: each is a reduce-scatter and a gather, of half the
@@ -54,7 +42,7 @@ static void work_of(const an_session *r, const an_plan_scaling *v, an_scaling_wo
                              .exchanged_bytes = exchanged_bytes(c, (double)counts.parameters),
                              .micros = an_train_micros(c),
                              .overlap = c->overlap && !c->exact && c->exchange_dtype == AN_F32 &&
-                                        strcmp(c->shard, "none") == 0 && is_gpu(r->cx)};
+                                        strcmp(c->shard, "none") == 0 && an_plans_for_gpu(r->cx)};
 }
 
 /* 2, 4, 8, ... and the number asked for. */

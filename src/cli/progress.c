@@ -1,4 +1,4 @@
-/* progress.c: the lines that `anneal train` prints on stderr. See progress.h. */
+/* progress.c: the lines that `anneal train` prints on stderr, '% of peak' among them. See progress.h. */
 #define _DEFAULT_SOURCE
 #include "cli/progress.h"
 #include "cli/cli.h"

@@ -1,4 +1,4 @@
-/* gpu_module.c: see gpu_module.h. A module is, in this order:
+/* gpu_module.c: tile sizes of templates, and the texts of modules; see gpu_module.h. A module is, in this order:
  *
  *     #define lines (the tiles)  |  dialect/cuda.h or msl.h  |  base/exact.h  |  then one of
  *         loop kernel:    dialect/loops_gpu.h, the rendered kernel

@@ -1,4 +1,4 @@
-/* gpu_step.c: see gpu_step.h. Each template's text says at its head over which grid it is launched; here those grids
+/* gpu_step.c: grids and thread blocks of templates; see gpu_step.h. Each template's text says at its head over which grid it is launched; here those grids
  * are computed, and the arguments filled in. */
 #include "codegen/gpu_step.h"
 

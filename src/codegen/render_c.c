@@ -11,7 +11,7 @@
  *         AN_EACH for (c ...) { ... y1[r * 384 + c] = v7; }    the next phase
  *     }
  *
- * Inner loops have no branches, so that gcc and clang vectorise them.
+ * Inner loops have no branches, so that gcc and clang vectorise them (SIMD). Columns: render_c_columns.c.
  * Invariant: the bits of the interpreter and of the GPU's exact loops. */
 #include "codegen/render_c.h"
 

@@ -1,4 +1,4 @@
-/* compose.c: reductions over any axes, softmax, activations and losses as formulas. The decomposition is the
+/* compose.c: reductions over any axes, softmax, dropout, activations and losses as formulas. The decomposition is the
  * specification: a fused kernel must give the same bits.
  *
  * Owns:       how sums are split, and the formulas.

@@ -1,5 +1,5 @@
-/* compose_nn.c: operations of neural networks built from other operations: norms, linear layers, attention, convolution,
- * pooling, cross entropy of a linear head.
+/* compose_nn.c: operations of neural networks built from other operations: norms (batch norm with its running statistics),
+ * linear layers, attention, convolution, pooling, cross entropy of a linear head. Softmax, dropout, activations: compose.c.
  *
  * Owns:      their public functions, their checks and their formulas; the matmul policy's casts.
  * Does not:  know layers, parameters' names or initialisation (src/nn).

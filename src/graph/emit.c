@@ -1,7 +1,8 @@
 /* emit.c: an_emit, the only function that appends nodes, and the array's life: open, reset, close, scopes, persistent
  * tensors, error messages.
  *
- * Owns:      the memory of nodes; CSE (equal nodes are one node); the running key.
+ * Owns:      the memory of nodes, and so their lifetime: until an_graph_reset; CSE (value numbering: equal nodes are one node);
+ *            the running key (runtime/plan_cache.c).
  * Does not:  know what ops mean: shape.c says what fits, fold.c what is equal to something simpler.
  * Invariants: a node and its sources and attributes are one allocation in the step's arena; a warm step calls no
  * malloc. CSE compares whole nodes: a collision of hashes costs a duplicate, never a wrong answer. The key is a

@@ -1,6 +1,6 @@
 /* make.c: the node constructors of build.h: small functions that emit one node, or a broadcast and a node.
  *
- * Owns:      broadcasting, numbers as CONST nodes, single-axis forms of the view ops.
+ * Owns:      broadcasting (as RESHAPE and EXPAND nodes), numbers as CONST nodes, single-axis forms of the view ops.
  * Does not:  check what shape.c checks, or know composites.
  */
 #include "graph/build.h"

@@ -1,4 +1,4 @@
-/* rule_math.c: elementwise operations of PyTorch, and promotion of dtypes. */
+/* rule_math.c: elementwise operations of PyTorch, and promotion of dtypes (the core promotes nothing). */
 #include "import/rules.h"
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* rule_nn.c: products, norms and attention of PyTorch. */
+/* rule_nn.c: products, norms (batch norm: its running statistics are buffers that import.c assigns) and attention of PyTorch. */
 #include "import/pt2_fold.h"
 #include "import/rules.h"
 #include <ctype.h>

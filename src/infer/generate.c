@@ -1,4 +1,4 @@
-/* generate.c: prefill, decode and draw: see generate.h.
+/* generate.c: prefill, decode with a KV cache, and draw (an_draw: temperature, top-k, top-p): see generate.h.
  *
  * Invariant: a drawn token goes to the next run of the model through a state, never through the host, which only reads.
  * The step of a token is built once and run again with other numbers, until a prefill comes between. */

@@ -1,7 +1,10 @@
 /* checkpoint.h: the checkpoints of a run folder: last.safetensors, best.safetensors and step_N.safetensors.
  *
- * Owns:      the names of files, tensors and metadata keys; retention; finding a checkpoint; state hashes.
- * Does not:  know what the state means: the caller passes tensors and JSON text.
+ * Owns:      the names of files, tensors and metadata keys; retention; finding a checkpoint; state hashes, which compare runs
+ *            (inspect, compare), are not in the file, and are not checked when it is read.
+ * Does not:  know what the state means: the caller passes tensors and JSON text. Find damage: io/formats/safetensors.h checks
+ *            the structure of a file (a corrupt or cut one is an error), not the numbers in it. A damaged `last` is not
+ *            replaced by an older one: resume takes RUN/step_N.safetensors by its path.
  *
  * A checkpoint is a safetensors file: parameters under their own names, the optimizer's moments as optimizer.m.NAME and
  * optimizer.v.NAME, anything else under a prefix of its own (ema.NAME); the run's state as JSON in the metadata.

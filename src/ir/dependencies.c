@@ -1,4 +1,4 @@
-/* dependencies.c: a plan's true dependencies.
+/* dependencies.c: a plan's true dependencies (read after write, write after read, write after write).
  *
  * Two steps are ordered when they touch the same bytes and at least one of them writes; this includes values that use the
  * same memory one after the other. Where the exact range is not known a larger one is taken:

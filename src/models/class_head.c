@@ -1,4 +1,4 @@
-/* class_head.c: prediction and losses from logits. See class_head.h. */
+/* class_head.c: prediction and losses (cross entropy) from logits. See class_head.h. */
 #include "models/class_head.h"
 
 an_tensor *an_class_predict(void *model, an_tensor *in)

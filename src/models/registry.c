@@ -1,4 +1,4 @@
-/* registry.c: the table of models: a line a model. */
+/* registry.c: the table of models: a line a model; which model a file of weights is of. */
 #include "io/checkpoint.h"
 #include "io/formats/json.h"
 #include "io/formats/torch_file.h"

@@ -1,7 +1,7 @@
 /* samplers.c: from logits to one token: greedy, temperature, top-k, top-p.
  *
  * Owns:       the candidates (a copy of the logits with their ids) and the order in which they are cut.
- * Does not:   know models or text.
+ * Does not:   know models or text; draw on a device (an_draw: device/cpu/draw.c, kernels/gpu/draw.inc).
  * Invariants: ties are broken by the lower id; the draw visits the kept tokens in a fixed order, so that equal logits,
  *             options and draw number give the same token on every machine.
  */

@@ -1,4 +1,4 @@
-/* ema.c: exponential moving averages of the parameters, an array of each block's layout:
+/* ema.c: exponential moving averages (EMA) of the parameters, an array of each block's layout:
  *
  *     a' = rate a + (1 - rate) p'        p': the parameters as this step's optimizer leaves them
  *

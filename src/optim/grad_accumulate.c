@@ -1,4 +1,5 @@
-/* grad_accumulate.c: gradients of parameters, packed by block and summed over micro-batches.
+/* grad_accumulate.c: gradients of parameters, packed by block and summed over micro-batches (gradient accumulation) and ranks
+ * (all-reduce); their norm, clipping, and whether an update is applied (a norm that is not finite: no).
  *
  * an_backward packs the gradients of each block into one array of the block's layout. An optimizer consumes them:
  *

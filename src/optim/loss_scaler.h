@@ -1,4 +1,4 @@
-/* loss_scaler.h: what the optimizers need of loss scaling. */
+/* loss_scaler.h: what the optimizers need of loss scaling in float16 (gradient scaling, overflow): loss_scaler.c. */
 #ifndef AN_OPTIM_LOSS_SCALER_H
 #define AN_OPTIM_LOSS_SCALER_H
 

@@ -1,4 +1,5 @@
-/* alias_in_place.c: an output of a loop kernel takes the memory of an input that dies there.
+/* alias_in_place.c: an output of a loop kernel takes the memory of an input that dies there (in-place operation, buffer donation).
+ * Updates of states in place: assign_states.c.
  *
  *     dlogits = softmax(logits) - onehot     written over the logits, which nothing reads any more
  *

@@ -1,4 +1,5 @@
-/* assign_buffers.c: values → offsets in one arena, by lifetimes.
+/* assign_buffers.c: values → offsets in one arena, by lifetimes (memory planning, reuse of buffers). Whether the arena fits the
+ * budget: runtime/plan_cache.c.
  *
  * A value lives from the step that first writes it to the last that reads it; what is inside a container lives in it.
  * Values are placed largest first, each at the lowest offset that is free during its life:

@@ -1,4 +1,5 @@
-/* fuse.c: nodes → fusion groups. A group is one launch.
+/* fuse.c: nodes → fusion groups (operator fusion, epilogues). A group is one launch. Which values it writes to memory:
+ * materialize.c.
  *
  * The whole rule. Live nodes are visited in order. Views never make a group: they become index arithmetic in their
  * reader. A GEMM, attention, scatter, window or call founds a group. Any other node fuses into the newest group G among

@@ -1,4 +1,4 @@
-/* gather_weights.c: parameters of which each rank holds a part (an_shard_optimizer, AN_SHARD_WEIGHTS) are gathered from the
+/* gather_weights.c: parameters of which each rank holds a part (an_shard_optimizer, AN_SHARD_WEIGHTS: ZeRO 3, FSDP) are gathered from the
  * ranks ahead of use, and their memory is free again behind it.
  *
  * Until here an argument that is such a parameter names the parameter, not memory: slot AN_SLOT_IN_PARTS + index, offset in the

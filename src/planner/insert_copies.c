@@ -1,4 +1,4 @@
-/* insert_copies.c: views that no strides describe become copies where an operand must be in memory.
+/* insert_copies.c: views that no strides describe become copies where an operand must be in memory (contiguous).
  *
  * Elementwise readers see through any view by index arithmetic. A GEMM, attention, a call, a pack and the caller read
  * memory, and each accepts some strides only:

@@ -1,4 +1,4 @@
-/* liveness.c: which nodes are needed.
+/* liveness.c: which nodes are needed (dead code elimination: no later pass looks at the others).
  *
  * A node is live when a root reaches it through its sources, or an assignment that has not run yet does. Sources have
  * smaller numbers than their readers, so one walk from the last node to the first finds all. */

@@ -1,4 +1,5 @@
-/* lower_call.c: scatters and library calls (sort, Cholesky, cumulative sums, ...) → one step each.
+/* lower_call.c: scatters and library calls (sort, Cholesky, cumulative sums, ...) → one step each; exchanges between ranks
+ * (ALLREDUCE, ALLGATHER), of gradients in buckets, which can begin while the backward pass still runs.
  *
  * A call's arguments are its sources in order, then its outputs, all contiguous (insert_copies saw to it). PUT_ROWS is the
  * exception: lower_copy.c. */

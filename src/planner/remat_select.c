@@ -1,4 +1,5 @@
-/* remat_select.c: which values of the forward pass are computed again for the backward pass. What any reader
+/* remat_select.c: which values of the forward pass are computed again for the backward pass (rematerialization,
+ * elsewhere called activation or gradient checkpointing). What any reader
  * computes again in place of reading it: materialize.c.
  *
  * With recompute=on an elementwise operand of the forward pass (a value that a GEMM reads) is not kept for the backward

@@ -1,6 +1,6 @@
 /* process.c: running child processes to their end.
  *
- * Owns:      the children of one call: when an_spawn_many returns, all are reaped and their process groups killed.
+ * Owns:      time limits of programs that hang; the children of one call: when an_spawn_many returns, all are reaped and their process groups killed.
  * Does not:  use a shell, touch signal handlers, or leave descriptors open in the children.
  *
  * posix_spawn, not fork: the process may hold gigabytes of page tables and running threads. A child leads its own

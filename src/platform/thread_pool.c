@@ -1,7 +1,7 @@
 /* thread_pool.c: the thread pool.
  *
  * Owns:     the worker threads and the one run in progress.
- * Does not: split work; the caller gives each task index a meaning.
+ * Does not: split work; the caller gives each task index a meaning. One run at a time: a pool is one context's.
  *
  * A run is coordinated by three atomic words:
  *   remaining  tasks that no thread has taken. A thread that decrements it from v > 0 has taken task n - v.

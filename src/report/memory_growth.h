@@ -1,4 +1,4 @@
-/* memory_growth.h: whether a run held more memory at its end than at its start, and which scope or heap grew.
+/* memory_growth.h: whether a run leaked: held more memory at its end than at its start, and which scope or heap grew.
  *
  * Owns:      what counts as growth; finding its owner: on the device the scopes of the logbook's lines "memory"
  *            (train/memory_watch.h), in the process the C library's heap.

@@ -1,4 +1,4 @@
-/* bind.c: states and blocks of parameters whose memory is the caller's (anneal_interop.h).
+/* bind.c: states and blocks of parameters whose memory is the caller's, without a copy (anneal_interop.h).
  *
  * Owns:       the `mem` of a store while it is bound.
  * Invariants: of two bound stores that overlap, neither is written; a bound store is neither counted nor freed. */

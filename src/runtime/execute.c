@@ -1,4 +1,4 @@
-/* execute.c: one step: memory bound to slots, inputs copied, the plan submitted.
+/* execute.c: one step: memory bound to slots, inputs copied, the plan submitted to the device. It does not wait: in_flight.c.
  *
  * Owns: the arena and the input buffers.
  *

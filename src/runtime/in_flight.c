@@ -1,4 +1,5 @@
-/* in_flight.c: waiting for submitted steps.
+/* in_flight.c: waiting for submitted steps (asynchronous execution, synchronization). What hangs on a GPU ends by the
+ * device's time limit (device/cuda/cuda.c).
  *
  * Owns: how many steps may be in flight (at most what the device's an_target says: STEPS_IN_FLIGHT in cuda.c,
  * AN_STEPS_IN_FLIGHT in metal_internal.h), when the program waits, and the counts of both.

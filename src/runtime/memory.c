@@ -1,4 +1,5 @@
-/* memory.c: watermarks, and what a context holds (an_memory_* of anneal.h).
+/* memory.c: watermarks, when the device is out of memory, and what a context holds (an_memory_* of anneal.h). A plan over the
+ * budget is refused by plan_cache.c.
  *
  * The rule: above the high watermark nothing is requested; above the low one, idle plans and buffers are freed first.
  * Both are fractions of what the device recommends. A plan knows its bytes before it runs, so nothing is half allocated.

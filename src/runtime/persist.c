@@ -1,4 +1,4 @@
-/* persist.c: what a checkpoint holds, as one numbered list: parameters, then first and second moments and averages of
+/* persist.c: what a checkpoint holds (a state dict), as one numbered list: parameters, then first and second moments and averages of
  * those that have them, then states (an_persist_* of anneal.h). A rank that holds a part of an array (an_shard_optimizer) hands
  * out that part and takes it from the whole array (part_of).
  */

@@ -1,4 +1,5 @@
-/* plan_cache.c: looking plans up, making them when they are not there, freeing them.
+/* plan_cache.c: looking plans up by key (hit, miss, eviction), making them when they are not there, refusing those over the
+ * memory budget, freeing them. Caches of compiled kernels on disk: device/kernel_cache.h.
  *
  * Owns:     cx->plans (least recently used out), the explanation of a miss, the dumps of planner passes.
  * Does not: plan (planner/) or run (execute.c).

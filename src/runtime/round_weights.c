@@ -1,4 +1,4 @@
-/* round_weights.c: weights kept in the dtype in which they are multiplied, while parameters do not change
+/* round_weights.c: weights kept in the 16-bit dtype in which they are multiplied, while parameters do not change, as in generation
  * (an_round_weights).
  *
  *     parameter "h.0.mlp.c_fc.weight" f32 [3072,768]  ->  state "rounded.h.0.mlp.c_fc.weight" bf16 [3072,768]

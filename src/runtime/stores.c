@@ -1,4 +1,4 @@
-/* stores.c: allocating persistent buffers and drawing their initial values.
+/* stores.c: allocating persistent buffers and drawing their initial values from the seed (base/rng.h).
  *
  * Invariant: initial values are a function of (seed, name, element) alone. They do not depend on the other parameters, on
  * the number of threads or on the device.

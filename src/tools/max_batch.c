@@ -1,4 +1,4 @@
-/* max_batch.c: searches over memory estimates: the largest batch for a budget, and the smallest changes of settings
+/* max_batch.c: what fits where memory is short: searches over memory estimates: the largest batch for a budget, and the smallest changes of settings
  * that make a run fit. An estimate needs a plan, some milliseconds. Memory grows with the batch, so bisection finds it.
  */
 #define _DEFAULT_SOURCE

@@ -94,13 +94,13 @@ static void tell_read(const an_train_config *c, const an_step_trace *t, an_stage
                                          : "a loss that is not finite, seen at the next line of metrics");
 }
 
-/* Whether it plans in place of a GPU that is absent. */
-static bool plans_for_gpu(const an_device_facts *device)
+bool an_plans_for_gpu(const an_ctx *cx)
 {
-    an_device_facts all[16];
+    an_device_facts opened, all[16];
+    if (!an_device_opened(cx, &opened)) return false;
     const int n = AN_MIN(an_devices(all, AN_COUNT(all)), (int)AN_COUNT(all));
-    bool found = false;
-    for (int i = 0; i < n; i++) found |= all[i].gpu && strcmp(all[i].planned_by, device->name) == 0;
+    bool found = opened.gpu;
+    for (int i = 0; i < n; i++) found |= all[i].gpu && strcmp(all[i].planned_by, opened.name) == 0;
     return found;
 }
 
@@ -110,8 +110,8 @@ void an_step_trace_make(const an_session *r, const an_estimate *p, an_step_trace
     const an_train_config *c = &r->cfg;
     an_device_facts device = {0};
     *out = (an_step_trace){.micro_batches = c->gradient_accumulation_steps};
-    /* A plan for an absent device (null:cuda) is told as if the device were there. */
-    if (an_device_opened(r->cx, &device)) out->apart = device.gpu || plans_for_gpu(&device);
+    an_device_opened(r->cx, &device);
+    out->apart = an_plans_for_gpu(r->cx);
     for (int i = 0; i < AN_N_STAGES; i++)
         out->stage[i] = (an_stage){.name = names[i], .times = out->micro_batches, .per_updates = 1};
     an_stage *s = out->stage;

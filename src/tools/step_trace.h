@@ -52,6 +52,8 @@ typedef struct an_step_trace {
     } crossing[AN_TRACE_CROSSINGS];
 } an_step_trace;
 
+/* Whether plans of the context are for a GPU, here or absent (null:cuda). */
+bool an_plans_for_gpu(const an_ctx *cx);
 /* Of the plan that the session made last, which an_estimate_run leaves as the update's. */
 void an_step_trace_make(const an_session *r, const an_estimate *p, an_step_trace *out);
 /* Adds launch `i` of the plan to its stage; called in the plan's order. Part of the above, declared for tests. */

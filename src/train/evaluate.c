@@ -1,4 +1,4 @@
-/* evaluate.c: evaluation over all samples or over random batches. See evaluate.h. */
+/* evaluate.c: evaluation (validation, without dropout) over all samples or over random batches. See evaluate.h. */
 #include "train/evaluate.h"
 #include "comm/comm.h"
 #include "train/step.h"

@@ -1,4 +1,4 @@
-/* nan_origin.h: where the first number that is not finite arose, in which operation, scope and micro-batch of an update.
+/* nan_origin.h: where the first number that is not finite (NaN, infinity) arose, in which operation, scope and micro-batch of an update.
  *
  * Owns:      running that update once more on its own batch, launch by launch, and the line "not_finite" of the logbook.
  * Does not:  decide that a run ends (loop.c), or run with several ranks, whose exchanges would wait for each other.

@@ -1,4 +1,4 @@
-/* optimizer.c: the table of optimizer.h, and what settings mean to it. */
+/* optimizer.c: the table of optimizer.h, and what settings mean to it: decay, freeze, the rate of averages (EMA). */
 #include "train/optimizer.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* step.c: builds the graphs of step.h: inputs, loss, gradients, optimizer, and the states that keep numbers on the
- * device. */
+/* step.c: builds the graphs of step.h: inputs, loss, gradients, optimizer (accumulation and clipping: optim/grad_accumulate.c), and
+ * the states that keep numbers on the device. */
 #include "train/step.h"
 #include "train/optimizer.h"
 #include "train/task.h"

@@ -1,4 +1,4 @@
-/* draw.c: a token a row of logits on the CPU (DRAW): what kernels/gpu/draw.inc says, with the same result.
+/* draw.c: a token a row of logits on the CPU (DRAW: temperature, top-k, top-p; on the host nn/samplers.c): what kernels/gpu/draw.inc says, with the same result.
  *
  * Invariant: weights are integers and sums of them exact, so that the order of a sum does not show. */
 #include "device/cpu/library_calls.h"

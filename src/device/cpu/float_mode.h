@@ -1,5 +1,5 @@
-/* float_mode.h: the floating point mode that kernels run in: rounding to nearest and, in exact mode, subnormals flushed to
- * zero, as on GPUs. The calling program's own mode is restored afterwards.
+/* float_mode.h: the floating point mode that kernels run in: rounding to nearest and, in exact mode, subnormals (denormals) flushed
+ * to zero, FTZ and DAZ, as on GPUs. The calling program's own mode is restored afterwards.
  *
  * A thread inherits the mode of the thread that starts it (C17 7.6, POSIX), so the pool is opened in the kernels' mode. */
 #ifndef AN_DEVICE_CPU_FLOAT_MODE_H

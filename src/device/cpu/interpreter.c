@@ -1,4 +1,4 @@
-/* interpreter.c: runs loop kernels without a compiler. Each instruction is a loop over a strip of columns:
+/* interpreter.c: runs loop kernels without a compiler (the fallback: a note says so, compile.c). Each instruction is a loop over a strip of columns:
  *
  *     for each row:  for each strip of STRIP columns:  for each instruction:  for each column of the strip: compute
  *

@@ -1,4 +1,5 @@
-/* cuda.c: the backend "cuda": the device, its memory, its one stream, and waiting.
+/* cuda.c: the backend "cuda": the device, its memory, its one stream, and waiting, with a time limit for what hangs
+ * (ANNEAL_CUDA_TIMEOUT).
  *
  * Owns:       the primary context of GPU 0 (of CUDA_VISIBLE_DEVICES), a stream, pinned staging memory, tickets.
  * Does not:   compile (nvrtc.c) or launch (graph_exec.c). Nothing of CUDA is needed to build it: see driver.h.

@@ -1,4 +1,4 @@
-/* metal.c: the Apple GPU as a device: choosing it, what it can do, its memory. Running is in metal_run.c.
+/* metal.c: the Apple GPU (MPS) as a device: choosing it, what it can do, its memory. Running is in metal_run.c.
  *
  * Invariants: every entry point that sends messages pushes an autorelease pool and pops it on every return. Buffers are in
  *             shared storage: the host reads and writes them in place, after the work that uses them has ended. */

@@ -1,4 +1,4 @@
-/* image_fit.c: see image_fit.h. Columns first, then rows; each sample is a sum with weights of 1/16384 that add up to
+/* image_fit.c: resizing and augmentation. See image_fit.h. Columns first, then rows; each sample is a sum with weights of 1/16384 that add up to
  * exactly 16384. */
 #include "io/data/image_fit.h"
 #include "base/map.h"

@@ -1,4 +1,4 @@
-/* safetensors.c: the reader. The header is parsed once; names and metadata stay in its JSON tree, which lives as long as
+/* safetensors.c: the reader: a corrupt or truncated file is an error that names the byte or the tensor. The header is parsed once; names and metadata stay in its JSON tree, which lives as long as
  * the reader. */
 #include "io/formats/safetensors.h"
 #include "platform/platform.h"

@@ -1,4 +1,4 @@
-/* tokenizer.c: character tokenizers, the table of pieces that both kinds share, and their JSON. See tokenizer.h. */
+/* tokenizer.c: character tokenizers (BPE: tokenizer_bpe.c; others' files: tokenizer_files.c), the table of pieces that both kinds share, and their JSON. See tokenizer.h. */
 #include "io/text/tokenizer_impl.h"
 #include "io/text/utf8.h"
 #include <stdlib.h>

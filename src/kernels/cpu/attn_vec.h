@@ -1,4 +1,4 @@
-/* attn_vec.h: the vector types of attention and GEMM and the operations on them, for the instruction set that this
+/* attn_vec.h: the vector types (SIMD) of attention and GEMM and the operations on them, for the instruction set that this
  * translation unit is compiled for.
  *
  *     vf, vu, vi, vq   one register of AN_VL 32-bit lanes as f32, u32, i32; vq: as AN_VL / 2 lanes of 64 bits

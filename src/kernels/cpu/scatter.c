@@ -1,7 +1,8 @@
 /* scatter.c: out[index[i], :] += src[i, :], the gradient of an embedding table, compiled once per instruction set.
  *
  * Owns:      the split: the table is zeroed by ranges of rows, then filled by ranges of columns. A thread walks all indices but touches only
- *            its own columns, so that no two threads write one element and none reads what it discards.
+ *            its own columns, so that no two threads write one element (no atomics) and none reads
+ *            what it discards.
  * Does not:  validate ids; those outside [0, rows) are skipped (the loader has reported them).
  * Invariant: an element is the sum of its addends in ascending i, starting from 0 or the value in memory.
  */

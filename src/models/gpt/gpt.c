@@ -1,4 +1,4 @@
-/* gpt.c: the layers of GPT-2 as graph nodes, in the order in which a token passes through them (see gpt.h).
+/* gpt.c: the layers of GPT-2 as graph nodes (attention and its KV cache, MLP, tied head), in the order in which a token passes through them (see gpt.h).
  *
  *     tokens -> wte + wpe -> [x += attn(ln_1(x)); x += mlp(ln_2(x))] * layers -> ln_f -> wte^T -> logits
  *
