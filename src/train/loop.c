@@ -185,6 +185,19 @@ static an_status run_micro(an_err *err, loop *l, int64_t micro, void *const *arr
     return last && logged ? read_numbers(err, r, &s, e, stopped) : an_session_fault(err, r->cx);
 }
 
+/* The run was asked to stop, and the batch of the next update has not come: a loader thread hangs. Other ranks, which have theirs,
+ * are in the update already and cannot be waited for: there the run fails. */
+static an_status give_up(an_err *err, loop *l)
+{
+    if (an_comm_ranks(l->r->cfg.comm) > 1)
+        return an_fail(err, AN_E_IO,
+                       "interrupted while rank %d waited for a batch that did not come; anneal resume goes on from the "
+                       "last checkpoint",
+                       an_comm_rank(l->r->cfg.comm));
+    l->result->interrupted = true;
+    return AN_OK;
+}
+
 /* Runs update r->step. The loop waits for the device only where the numbers are read (`logged`) and before a checkpoint
  * (`saved`), so that the checkpoint's time does not include updates still in flight. */
 static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bool saved, int32_t *stopped)
@@ -201,6 +214,7 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
     void *const *array; /* of micros * batch_size samples */
     void *part[AN_MAX_ARRAYS];
     AN_TRY(an_loader_next(err, l->loader, &array));
+    if (!array) return give_up(err, l);
     an_status status = AN_OK;
     for (int64_t micro = 0; micro < micros && status == AN_OK; micro++) {
         an_step_slice(&r->cfg, array, micro, part);
@@ -449,6 +463,17 @@ static an_status end_evaluation(an_err *err, loop *l, const an_train_event *e)
     return AN_OK;
 }
 
+/* The updates since the last line of metrics may contain a bad one: checks before it saves. */
+static an_status end_interrupted(an_err *err, loop *l)
+{
+    if (l->saved_step == l->r->step) return AN_OK;
+    an_train_event e = {.step = l->r->step - 1};
+    int32_t stopped = 0;
+    AN_TRY(read_stopped(err, l->r, &stopped));
+    AN_TRY(stop_at_nan(err, l, &e, false, stopped));
+    return save(err, l, false);
+}
+
 /* One update, then its line of metrics, evaluation and checkpoint where they are due. */
 static an_status iterate(an_err *err, loop *l)
 {
@@ -460,6 +485,7 @@ static an_status iterate(an_err *err, loop *l)
     an_train_event e = {.step = r->step};
     int32_t stopped = 0;
     AN_TRY(update(err, l, &e, logged, saved, &stopped));
+    if (l->result->interrupted) return end_interrupted(err, l);
     if (saved && !logged) AN_TRY(read_stopped(err, r, &stopped));
     if (logged && !stopped) {
         l->result->loss = e.loss;
@@ -523,16 +549,6 @@ static an_status evaluate_first(an_err *err, loop *l)
     return AN_OK;
 }
 
-/* The updates since the last line of metrics may contain a bad one: checks before it saves. */
-static an_status save_interrupted(an_err *err, loop *l)
-{
-    an_train_event e = {.step = l->r->step - 1};
-    int32_t stopped = 0;
-    AN_TRY(read_stopped(err, l->r, &stopped));
-    AN_TRY(stop_at_nan(err, l, &e, false, stopped));
-    return save(err, l, false);
-}
-
 static an_status train_until_done(an_err *err, loop *l)
 {
     an_session *r = l->r;
@@ -541,7 +557,7 @@ static an_status train_until_done(an_err *err, loop *l)
         AN_TRY(wants_stop(err, l, &stop));
         if (stop) {
             l->result->interrupted = true;
-            return l->saved_step == r->step ? AN_OK : save_interrupted(err, l);
+            return end_interrupted(err, l);
         }
         AN_TRY(iterate(err, l));
     }
@@ -567,14 +583,19 @@ static an_status train_with_loader(an_err *err, loop *l)
                                   .first = an_comm_rank(r->cfg.comm) * r->cfg.batch_size,
                                   .samples = samples / ranks,
                                   .per_step = samples};
-    an_task_source data;
+    an_task_source *data = malloc(sizeof *data); /* not on the stack: a thread that hangs keeps it */
+    if (!data) return an_fail_nomem(err, "the source of batches", sizeof *data);
     an_source source;
-    an_task_source_open(&r->cfg, r->data, &draw, &data, &source);
-    AN_TRY(an_loader_open(err, &source, (uint64_t)r->step, (int)r->cfg.workers, &l->loader));
-    an_loader_on_stuck(l->loader, 0, say_stuck, l);
-    an_status status = train_until_done(err, l);
-    l->result->data_wait_s = an_loader_wait_seconds(l->loader);
-    an_loader_close(l->loader);
+    an_task_source_open(&r->cfg, r->data, &draw, data, &source);
+    an_status status = an_loader_open(err, &source, (uint64_t)r->step, (int)r->cfg.workers, &l->loader);
+    if (status == AN_OK) {
+        an_loader_on_stuck(l->loader, 0, say_stuck, l);
+        if (l->listener->stop) an_loader_stops(l->loader, 0, l->listener->stop, l->listener->arg);
+        status = train_until_done(err, l);
+        l->result->data_wait_s = an_loader_wait_seconds(l->loader);
+        r->data_in_use = !an_loader_close(l->loader);
+    }
+    if (!r->data_in_use) free(data);
     return status;
 }
 

@@ -431,6 +431,7 @@ void an_session_close(an_session *r)
     an_text_free(&r->fresh);
     if (r->model) r->cfg.model->close(r->model);
     an_close(r->cx);
+    if (r->data_in_use) return; /* by a thread that hangs in a read: the data and what they point to stay */
     an_task_close(r->cfg.task, r->data);
     free(r);
 }

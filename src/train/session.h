@@ -32,6 +32,7 @@ typedef struct an_session {
      * each batch of predictions or answers with the rows or boards that are done. */
     void (*tell)(void *arg, int64_t done, int64_t all);
     void *tell_arg;
+    bool data_in_use;   /* a loader thread that hangs reads `data`: closing leaves them (an_loader_close) */
     an_text fresh;      /* parameters that the weights of init_from= lack or have for another head, ", " between them */
     int lock;           /* of the run's folder (run_dir.h), -1: none is held. The caller's */
     const char *commit; /* of the program, for the logbook; NULL: unknown. The caller's */

@@ -4,7 +4,10 @@
  *           [ 8 ]  [ 9 ]  [ 6 ]  [ 7 ]
  *                           ^ the caller's    the others are full, or being filled
  *
- * Workers take step numbers from one counter; the caller waits for the slot of its step. */
+ * Workers take step numbers from one counter (prefetch); the caller waits for the slot of its step.
+ *
+ * A read of a network file system may hang for ever, and no signal ends it in a thread. So a caller that was told to stop
+ * (an_loader_stops) leaves such a thread behind instead of waiting for it. */
 #define _DEFAULT_SOURCE
 #include "io/data/loader.h"
 #include "platform/platform.h"
@@ -37,6 +40,11 @@ struct an_loader {
     pthread_t *threads;
     int n_threads, started;
     bool stop;
+    bool (*stops)(void *arg);
+    void *stops_arg;
+    double grace_s;
+    bool gave_up, left_behind;
+    int ended; /* threads */
     pthread_mutex_t lock;
     pthread_cond_t filled, emptied;
     double wait_s;
@@ -128,6 +136,17 @@ static bool may_take(const an_loader *l)
     return l->taken + 1 < l->read + l->n_slots;
 }
 
+static void destroy(an_loader *l)
+{
+    pthread_mutex_destroy(&l->lock);
+    pthread_cond_destroy(&l->filled);
+    pthread_cond_destroy(&l->emptied);
+    free(l->memory);
+    free(l->slots);
+    free(l->threads);
+    free(l);
+}
+
 static void *work(void *arg)
 {
     an_loader *l = arg;
@@ -145,7 +164,11 @@ static void *work(void *arg)
         s->full = number + 1;
         pthread_cond_broadcast(&l->filled);
     }
+    l->ended++;
+    pthread_cond_broadcast(&l->filled);
+    const bool is_last = l->left_behind && l->ended == l->n_threads;
     pthread_mutex_unlock(&l->lock);
+    if (is_last) destroy(l);
     return NULL;
 }
 
@@ -221,6 +244,13 @@ void an_loader_on_stuck(an_loader *l, double patience_s, void (*tell)(void *arg,
     l->tell_arg = arg;
 }
 
+void an_loader_stops(an_loader *l, double grace_s, bool (*stop)(void *arg), void *arg)
+{
+    l->grace_s = grace_s > 0 ? grace_s : AN_LOADER_GRACE_S;
+    l->stops = stop;
+    l->stops_arg = arg;
+}
+
 /* Says, while the lock is held, what a thread is at. */
 static void tell_stuck(an_loader *l, double seconds)
 {
@@ -229,27 +259,40 @@ static void tell_stuck(an_loader *l, double seconds)
     l->tell(l->tell_arg, path, seconds);
 }
 
-/* Waits, with the lock, for the batch of slot s; says once when that takes too long. */
-static void wait_for(an_loader *l, const slot *s, double start)
+/* Waits, with the lock, until something is filled, a thread has ended, or so many seconds have passed. */
+static void wait_seconds(an_loader *l, double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    seconds = AN_MAX(seconds, 0.001);
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
+    pthread_cond_timedwait(&l->filled, &l->lock, &until);
+}
+
+/* Waits, with the lock, for the batch of slot s; says once when that takes too long. False: it did not come in time after
+ * `stop` had asked to end. */
+static bool wait_for(an_loader *l, const slot *s, double start)
 {
     bool told = !l->tell;
+    double asked = 0; /* when `stop` was first seen to be true */
     while (s->full != l->read) {
-        if (told) {
-            pthread_cond_wait(&l->filled, &l->lock);
-            continue;
-        }
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        const double left = AN_MAX(l->patience_s - (an_seconds() - start), 0.001);
-        until.tv_sec += (time_t)left;
-        until.tv_nsec += (long)((left - (double)(time_t)left) * 1e9);
-        if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
-        const int why = pthread_cond_timedwait(&l->filled, &l->lock, &until);
-        if (why == ETIMEDOUT && s->full != l->read && an_seconds() - start >= l->patience_s) {
-            tell_stuck(l, an_seconds() - start);
+        const double now = an_seconds();
+        if (l->stops && asked <= 0 && l->stops(l->stops_arg)) asked = now;
+        if (asked > 0 && now - asked >= l->grace_s) return false;
+        if (!told && now - start >= l->patience_s) {
+            tell_stuck(l, now - start);
             told = true;
         }
+        if (l->stops)
+            wait_seconds(l, 0.1);
+        else if (told)
+            pthread_cond_wait(&l->filled, &l->lock);
+        else
+            wait_seconds(l, l->patience_s - (now - start));
     }
+    return true;
 }
 
 an_status an_loader_next(an_err *err, an_loader *l, void *const **arrays)
@@ -262,10 +305,13 @@ an_status an_loader_next(an_err *err, an_loader *l, void *const **arrays)
         pthread_mutex_lock(&l->lock);
         l->read++;
         pthread_cond_broadcast(&l->emptied); /* the batch before is done with */
-        wait_for(l, s, start);
+        l->gave_up = !wait_for(l, s, start);
+        if (l->gave_up) l->read--;
         pthread_mutex_unlock(&l->lock);
     }
     l->wait_s += an_seconds() - start;
+    *arrays = NULL;
+    if (l->gave_up) return AN_OK;
     *arrays = s->array;
     if (s->status == AN_OK) return AN_OK;
     pthread_mutex_lock(&l->lock);
@@ -283,19 +329,28 @@ size_t an_loader_bytes(const an_loader *l)
     return l->bytes;
 }
 
-void an_loader_close(an_loader *l)
+/* With the lock: whether all threads have ended, those that may hang within the grace period. */
+static bool threads_have_ended(an_loader *l)
 {
-    if (!l) return;
+    const double start = an_seconds();
+    while (l->gave_up && l->ended < l->n_threads && an_seconds() - start < l->grace_s) wait_seconds(l, 0.1);
+    return !l->gave_up || l->ended == l->n_threads;
+}
+
+bool an_loader_close(an_loader *l)
+{
+    if (!l) return true;
     pthread_mutex_lock(&l->lock);
     l->stop = true;
     pthread_cond_broadcast(&l->emptied);
+    l->left_behind = !threads_have_ended(l);
+    if (l->left_behind) { /* the last of them frees the loader, should its read ever come back */
+        for (int i = 0; i < l->n_threads; i++) pthread_detach(l->threads[i]);
+        pthread_mutex_unlock(&l->lock);
+        return false;
+    }
     pthread_mutex_unlock(&l->lock);
     for (int i = 0; i < l->n_threads; i++) pthread_join(l->threads[i], NULL);
-    pthread_mutex_destroy(&l->lock);
-    pthread_cond_destroy(&l->filled);
-    pthread_cond_destroy(&l->emptied);
-    free(l->memory);
-    free(l->slots);
-    free(l->threads);
-    free(l);
+    destroy(l);
+    return true;
 }
