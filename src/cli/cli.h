@@ -3,6 +3,9 @@
  * Owns:      the command table, the meaning of an argument, exit codes.
  * Rules:     stdout is data, stderr is narration. --json gives one line of JSON on stdout. No colour, no cursor
  * movement when stderr is no terminal. An error is one sentence on stderr.
+ *
+ * args.c: arguments. common.c: exit codes, interruption, checkpoints. printing.c: lines. number_text.c: numbers. input.c: files
+ * and standard input.
  */
 #ifndef AN_CLI_CLI_H
 #define AN_CLI_CLI_H
@@ -80,6 +83,7 @@ void an_print_folded(FILE *f, const char *text);
 enum { AN_CLI_ON_CPU_BYTES = 160 };
 const char *an_cli_on_cpu(const an_bill *b, an_cpu_launches n, char out[AN_CLI_ON_CPU_BYTES]);
 /* The columns that a line on stderr may have: 79, or those of a narrower terminal less one. */
+enum { AN_CLI_COLUMNS = 79 };
 int an_terminal_columns(void);
 /* Says on stderr which settings have no effect on this device, or may do harm. */
 void an_cli_warn(an_ctx *cx);

@@ -1,16 +1,14 @@
-/* common.c: exit codes, interruption, JSON on stdout. */
+/* common.c: what several commands share: exit codes, interruption (Ctrl-C, signals), finding a checkpoint and opening its
+ * weights, divide_batch, the modes of a device. Printing: printing.c. What an interrupted run does: train/loop.c. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
-#include "cli/progress_bar.h"
 #include "platform/platform.h"
 #include "tools/estimate.h"
 #include <anneal_tools.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -81,6 +79,12 @@ bool an_interrupt_seen(void *unused)
 {
     (void)unused;
     return interrupted != 0;
+}
+
+void an_nap(double seconds)
+{
+    const struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * fmod(seconds, 1))};
+    nanosleep(&t, NULL);
 }
 
 /* The numbered checkpoints of a folder, as "250 500 750". */
@@ -170,95 +174,6 @@ bool an_cli_tf32(const an_train_config *c, const char *device)
     return c->dtype == AN_F32 && tf32;
 }
 
-const char *an_flops_text(double gflops, char out[32])
-{
-    const bool tera = gflops >= 1e4;
-    snprintf(out, 32, "%.1f %sFLOP/s", gflops * (tera ? 1e-3 : 1), tera ? "T" : "G");
-    return out;
-}
-
-void an_put_json(an_text *out, const char *key, double value)
-{
-    if (isfinite(value))
-        an_text_printf(out, ",\"%s\":%.12g", key, value);
-    else
-        an_text_printf(out, ",\"%s\":null", key);
-}
-
-an_status an_print_line(an_err *err, an_text *line)
-{
-    an_status status = AN_OK;
-    an_text_puts(line, "\n");
-    if (line->data && isatty(STDOUT_FILENO) == 1) an_text_printable(line->data, line->len);
-    an_bar_hide();
-    const bool json = line->data && (*line->data == '{' || *line->data == '[');
-    if (line->failed) {
-        status = an_fail_nomem(err, "a line of output", line->len);
-    } else if (!json && isatty(STDOUT_FILENO) == 1) {
-        an_print_folded(stdout, line->data);
-        if (fflush(stdout) != 0 || ferror(stdout)) status = an_fail(err, AN_E_IO, "stdout cannot be written to");
-    } else if (fwrite(line->data, 1, line->len, stdout) != line->len || fflush(stdout) != 0) {
-        status = an_fail(err, AN_E_IO, "stdout cannot be written to");
-    }
-    an_text_free(line);
-    return status;
-}
-
-/* At most 79 columns: a terminal may begin a new line after the 80th. */
-enum { COLUMNS = 79, INDENT = 8 };
-
-int an_terminal_columns(void)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20 || size.ws_col > COLUMNS) return COLUMNS;
-    return size.ws_col - 1;
-}
-
-void an_nap(double seconds)
-{
-    const struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * fmod(seconds, 1))};
-    nanosleep(&t, NULL);
-}
-
-/* The start of the second column of a table's line: after the first two blanks that follow a word. */
-static int second_column(const char *line, int n)
-{
-    int at = (int)strspn(line, " ");
-    while (at + 1 < n && !(line[at] == ' ' && line[at + 1] == ' ')) at++;
-    at += (int)strspn(line + at, " ");
-    return at > 0 && at < COLUMNS / 2 ? at : INDENT;
-}
-
-static void fold_line(FILE *f, const char *line, int n)
-{
-    const int indent = n > COLUMNS ? second_column(line, n) : 0;
-    for (int room = COLUMNS, left; n > 0 || room == COLUMNS; room = COLUMNS - indent) {
-        left = n;
-        if (n > room) {
-            for (n = room; n > 0 && line[n] != ' ';) n--;
-            if (n == 0) n = (int)strcspn(line, " \n"); /* a long path, for example, is not cut */
-        }
-        fprintf(f, "%*s%.*s\n", room == COLUMNS ? 0 : indent, "", n, line);
-        const int blanks = (int)strspn(line + n, " ");
-        line += n + blanks;
-        n = left - n - blanks;
-        if (indent == 0) return;
-    }
-}
-
-void an_print_folded(FILE *f, const char *text)
-{
-    if (isatty(fileno(f)) != 1) {
-        fputs(text, f);
-        return;
-    }
-    while (*text) {
-        const int n = (int)strcspn(text, "\n");
-        fold_line(f, text, n);
-        text += n + (text[n] == '\n');
-    }
-}
-
 const char *an_cli_on_cpu(const an_bill *b, an_cpu_launches n, char out[AN_CLI_ON_CPU_BYTES])
 {
     char bytes[16], why[64];
@@ -276,17 +191,4 @@ void an_cli_warn(an_ctx *cx)
 {
     const char *text = an_report_text(cx, "warning");
     if (text) an_say("warning %s", text);
-}
-
-void an_say(const char *format, ...)
-{
-    char text[2048];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text - 1, format, arguments);
-    va_end(arguments);
-    an_text_printable(text, strlen(text));
-    strcat(text, "\n");
-    an_bar_hide();
-    an_print_folded(stderr, text);
 }

@@ -25,40 +25,6 @@ void an_progress_begin(an_progress *n, const an_session *r, bool quiet)
                        .mfu = -1};
 }
 
-const char *an_grouped(int64_t v, char out[32])
-{
-    char digits[32];
-    const int n = snprintf(digits, sizeof digits, "%lld", (long long)v);
-    int used = 0;
-    for (int i = 0; i < n; i++) {
-        if (i > 0 && (n - i) % 3 == 0 && digits[i - 1] != '-') out[used++] = ',';
-        out[used++] = digits[i];
-    }
-    out[used] = 0;
-    return out;
-}
-
-const char *an_short_number(double v, char out[32])
-{
-    const char *unit = v >= 999.5e6 ? "G" : v >= 999.5e3 ? "M" : v >= 9999.5 ? "k" : "";
-    const double x = v / (*unit == 'G' ? 1e9 : *unit == 'M' ? 1e6 : *unit == 'k' ? 1e3 : 1);
-    snprintf(out, 32, "%.*f%s", *unit ? x < 9.995 ? 2 : x < 99.95 ? 1 : 0 : 0, x, unit);
-    return out;
-}
-
-const char *an_duration(double seconds, char out[32])
-{
-    if (!(seconds >= 0 && seconds < 1e7)) return strcpy(out, "?");
-    const int s = (int)(seconds + 0.5);
-    if (s < 60)
-        snprintf(out, 32, "%d s", s);
-    else if (s < 3600)
-        snprintf(out, 32, "%d:%02d", s / 60, s % 60);
-    else
-        snprintf(out, 32, "%d:%02d:%02d", s / 3600, s / 60 % 60, s % 60);
-    return out;
-}
-
 void an_progress_close(an_progress *n)
 {
     if (n->open_line) fputc('\n', stderr);

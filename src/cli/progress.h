@@ -40,6 +40,7 @@ void an_nanogpt_begin(const an_session *r);
 void an_nanogpt_tell(an_progress *n, const an_session *r, const an_train_event *e);
 
 /* 1234567 as "1,234,567"; 76543 as "76.5k", 1234567 as "1.23M"; seconds as "3 s", "4:07", "2:03:55". */
+/* number_text.c */
 const char *an_grouped(int64_t v, char out[32]);
 const char *an_short_number(double v, char out[32]);
 const char *an_duration(double seconds, char out[32]);

@@ -1,4 +1,5 @@
-/* ranks.c: starts ranks and watches them, and ends all when one fails, is killed or hangs. See ranks.h.
+/* ranks.c: starts ranks and watches them, and ends all when one fails or is killed (one that hangs: comm/comm.h).
+ * See ranks.h.
  *
  *     anneal train P ranks=2      this process forks both, before anything else is open, and waits
  *       |- rank 0                 logs, writes, and ends with the command's exit code; a process group of its own

@@ -1,8 +1,8 @@
 /* param_blocks.c: parameters of one (dtype, decay, frozen) become one block, 255 at most (an_block in context.h).
  *
  * Owns:      also which part of a block each rank has (sharding, ZeRO; an_shard_optimizer, open.c).
- * Does not:  gather parts (planner/gather_weights.c); decide which parameters decay: those of two axes or more (an_param_at in variables.c), unless the setting
- *            `decay` says otherwise (train/optimizer.c).
+ * Does not:  gather parts (planner/gather_weights.c); decide which parameters decay: those of two axes or more (an_param_at in
+ *            variables.c), unless the setting `decay` says otherwise (train/optimizer.c).
  * Invariant: a block never moves and never grows. Parameters made after a layout go to new blocks.
  */
 #include "runtime/param_blocks.h"
