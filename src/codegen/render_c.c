@@ -306,12 +306,16 @@ void an_c_fill_blocks(const an_loop_kernel *p, const an_stage *s, const char *fu
         const int64_t far = an_staged_square(p, in, s);
         an_text_printf(out, "        %s b%d[%d][%d];\n", an_c_computed[in->dtype], i, AN_STAGE_BLOCK, columns);
         if (far && columns % 8 == 0 && p->arg[in->arg].dtype == AN_F32) {
+            const int64_t ahead = s->along == AN_ALONG_ROWS ? far * columns : AN_STAGE_BLOCK;
             an_text_printf(out,
                            "        if (%s) for (int l = 0; l < %d; l += 8) for (int i = 0; i < %d; i += 8) { %s "
-                           "an_transpose8(&",
+                           "const float *from = &",
                            full, columns, AN_STAGE_BLOCK, place);
             an_c_load(p, in, out);
-            an_text_printf(out, ", %lld, &b%d[i][l], %d); }\n        else\n", (long long)far, i, columns);
+            an_text_printf(out,
+                           "; if (i == 0) an_ask8(from, %lld, %lld); an_transpose8(from, %lld, &b%d[i][l], %d); }\n  "
+                           "      else\n",
+                           (long long)far, (long long)ahead, (long long)far, i, columns);
         }
         an_text_printf(out, "        for (int l = 0; l < %s; l++) for (int i = 0; i < ni; i++) { %s b%d[i][l] = ",
                        columns_in, place, i);

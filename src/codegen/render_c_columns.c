@@ -1,7 +1,7 @@
 /* render_c_columns.c: loop kernels of columns (AN_COL) as C: neighbouring columns are lanes of vectors, and the loop over q, the elements of a
  * column's sum, is outside of them, so that memory is read in rows.
  *
- * Owns:      two forms of the loops.
+ * Owns:      three forms of the loops.
  *   several  64 columns at once, 8 partial sums of each; sums read by transposed loads; argmax:
  *                float s5[8][64];                              element q of a column goes to partial sum q mod 8 (lanes)
  *                for (q ...) for (l < n) s5[q % 8][l] += v4;
@@ -9,9 +9,12 @@
  *   one      a column's elements in one chain, as of a window's taps: sums of 32 columns stay in registers, what is the same for all rows
  *            is gathered into a table before them, and where a row has all of its window inside nothing is tested:
  *                for (c0 ...) { an_v8 lane[4];  for (q ...) for (j < 4) lane[j] += AN_VEC(x0, ...) * AN_VEC(t1[q], c);  ... }
+ *   together a long sum of one chain, of rows that share loads (rows_together.h): as `one`, but the sums of a group of rows are in registers:
+ *                for (q ...) { v0 = AN_VEC(x0, ...);  for (i < 9) lane[i][0] += v0 * AN_VEC(x1, ... + a1[i]); }
  * Does not:  render instructions (render_c.c).
  * Invariant: the order of each column's sum is the interpreter's. */
 #include "codegen/render_c.h"
+#include "codegen/rows_together.h"
 
 #include <stdio.h>
 
@@ -19,7 +22,8 @@ enum {
     SOME = 64,   /* columns at once: tiles of columns begin and end at multiples of it (device/cpu/cpu.c) */
     VECTORS = 4, /* of 8 columns, of one sum each, in registers */
     MANY = 8,
-    WINDOW = 64 /* elements of a sum that are tested in straight code */
+    WINDOW = AN_WINDOW_OF_A_SUM, /* elements of a sum that are tested in straight code */
+    SUMS = 12                    /* vectors of sums of rows together: AVX2 has 16 registers */
 };
 
 /* ---------------------------------------------------------------------------------------------- guards, tables */
@@ -368,13 +372,195 @@ static void one(const an_loop_kernel *p, int red, an_text *out)
     an_text_puts(out, "    }\n    }\n");
 }
 
+/* ---------------------------------------------------------------------------------------------- rows together */
+
+/* Whether instruction i differs between the rows of a group of n. */
+static bool varies(const an_loop_kernel *p, int i, int n)
+{
+    const an_ins *in = &p->ins[i];
+    if (in->kind == AN_INS_LOAD) return !an_is_shared(p, in, n);
+    if (in->kind != AN_INS_ELEM) return in->kind == AN_INS_TEST;
+    return varies(p, in->a, n) || varies(p, in->b, n) || (in->op == AN_OP_WHERE && varies(p, in->c, n));
+}
+
+static void constants(const an_loop_kernel *p, an_ix ix, int n, const char *name, an_text *out)
+{
+    an_text_printf(out, "    static const int64_t %s[%d] = {", name, n);
+    for (int i = 0; i < n; i++) an_text_printf(out, i ? ", %lld" : "%lld", (long long)an_row_apart(p, ix, i));
+    an_text_puts(out, "};\n");
+}
+
+/* a1, d1_0, ...: what the indices of the rows of a group, and the bounds of their guards, are more than the first row's. */
+static void distances(const an_loop_kernel *p, int n, an_text *out)
+{
+    char name[48];
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != 0) continue;
+        if (in->kind == AN_INS_LOAD && varies(p, i, n)) {
+            snprintf(name, sizeof name, "a%d", i);
+            constants(p, in->ix, n, name, out);
+        }
+        for (int b = 0; an_guards_a_row(p, in) && b < p->guard[in->guard].n; b++) {
+            snprintf(name, sizeof name, "d%d_%d", i, b);
+            constants(p, p->guard[in->guard].bound[b].e, n, name, out);
+        }
+    }
+}
+
+/* Whether the guards of all rows hold, or (row) whether that of instruction `only` does of row i: "(e + low >= 0) & (e + high < 32) & ..". */
+static void group_bounds(const an_loop_kernel *p, int n, int only, an_text *out)
+{
+    const char *sign = "";
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != 0 || !an_guards_a_row(p, in) || (only >= 0 && i != only)) continue;
+        for (int b = 0; b < p->guard[in->guard].n; b++, sign = " & ") {
+            const an_bound *x = &p->guard[in->guard].bound[b];
+            int64_t low = 0, high = 0;
+            for (int k = 0; k < n; k++) {
+                low = AN_MIN(low, an_row_apart(p, x->e, k));
+                high = AN_MAX(high, an_row_apart(p, x->e, k));
+            }
+            an_text_printf(out, "%s((", sign);
+            an_c_index(p, x->e, out);
+            if (only >= 0)
+                an_text_printf(out, ") + d%d_%d[i] >= %lld) & ((", i, b, (long long)x->lo);
+            else
+                an_text_printf(out, ") >= %lld) & ((", (long long)(x->lo - low));
+            an_c_index(p, x->e, out);
+            if (only >= 0)
+                an_text_printf(out, ") + d%d_%d[i] < %lld)", i, b, (long long)x->hi);
+            else
+                an_text_printf(out, ") < %lld)", (long long)(x->hi - high));
+        }
+    }
+}
+
+/* Instruction k, which varies, of row i of a group as a vector of 8 columns. */
+static void vector_of_row(const an_loop_kernel *p, int k, bool inside, an_text *out)
+{
+    const an_ins *in = &p->ins[k];
+    const bool narrow = in->kind == AN_INS_LOAD && p->arg[in->arg].dtype == AN_BF16;
+    int64_t stride = 0;
+    if (in->kind != AN_INS_LOAD) {
+        an_text_puts(out, "    ");
+        vector(p, k, inside, false, out);
+        return;
+    }
+    an_text_printf(out, "                        const an_v8 v%d = ", k);
+    if (in->guard >= 0 && !inside) an_text_printf(out, "!g%d[i] ? (an_v8){0} : ", k);
+    an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride);
+    if (stride == 0)
+        an_text_printf(out, narrow ? "AN_ALL8(an_bf16_to_f32(%s[" : "AN_ALL8(%s[", p->arg[in->arg].name);
+    else
+        an_text_printf(out, narrow ? "AN_VEC_BF16(%s, " : "AN_VEC(%s, ", p->arg[in->arg].name);
+    an_c_index(p, in->ix, out);
+    an_text_printf(out, stride ? " + a%d[i]);\n" : narrow ? " + a%d[i]]));\n" : " + a%d[i]]);\n", k);
+}
+
+/* `count` vectors of columns of each of n rows for one q. */
+static void group_of(const an_loop_kernel *p, int red, int n, int count, bool inside, an_text *out)
+{
+    an_text_printf(out,
+                   "                AN_STRAIGHT for (int j = 0; j < %d; j++) {\n                    const int64_t c = "
+                   "c0 + 8 * j;\n                    (void)c;\n",
+                   count);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE && !varies(p, i, n))
+            vector(p, i, inside, false, out);
+    an_text_printf(out, "                    AN_STRAIGHT for (int i = 0; i < %d; i++) {\n", n);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE && varies(p, i, n)) {
+            if (p->ins[i].kind == AN_INS_TEST)
+                an_text_printf(out,
+                               inside ? "                        const int v%d = 1;\n"
+                                      : "                        const int v%d = g%d[i];\n",
+                               i, i);
+            else
+                vector_of_row(p, i, inside, out);
+        }
+    an_text_printf(out,
+                   p->ins[red].op == AN_OP_MAX ? "                        lane[i][j] = AN_MAX8(lane[i][j], v%d);\n"
+                                               : "                        lane[i][j] += v%d;\n",
+                   p->ins[red].a);
+    an_text_puts(out, "                    }\n                }\n");
+}
+
+/* Columns of a block from c0 on, `count` vectors of each of n rows at once. */
+static void group_chunk(const an_loop_kernel *p, int red, int n, int count, an_text *out)
+{
+    char lanes[16];
+    snprintf(lanes, sizeof lanes, "%d", 8 * count);
+    an_text_printf(
+        out,
+        "        for (; c0 + %d <= end; c0 += %d) {\n            an_v8 lane[%d][%d];\n            AN_STRAIGHT "
+        "for (int i = 0; i < %d; i++) AN_STRAIGHT for (int j = 0; j < %d; j++) lane[i][j] = AN_ALL8(%s);\n"
+        "            for (int64_t q = 0; q < %lld; q++) {\n",
+        8 * count, 8 * count, n, count, n, count, an_c_first_value(&p->ins[red]), (long long)p->red);
+    if (is_guarded(p)) {
+        an_text_puts(out, "                if (!inside[q]) {\n");
+        for (int i = 0; i < p->n_ins; i++) {
+            if (p->ins[i].phase != 0 || !an_guards_a_row(p, &p->ins[i])) continue;
+            an_text_printf(
+                out,
+                "                int g%d[%d];\n                AN_STRAIGHT for (int i = 0; i < %d; i++) g%d[i] = ", i,
+                n, n, i);
+            group_bounds(p, n, i, out);
+            an_text_puts(out, ";\n");
+        }
+        group_of(p, red, n, count, false, out);
+        an_text_puts(out, "                    continue;\n                }\n");
+    }
+    group_of(p, red, n, count, true, out);
+    an_text_printf(
+        out,
+        "            }\n            AN_STRAIGHT for (int i = 0; i < %d; i++) {\n            const int64_t r = first + "
+        "i;\n"
+        "            if (r < t->row0 || r >= t->row1) continue;\n            float sum[%d];\n            AN_STRAIGHT "
+        "for (int j = 0; j < %d; j++) AN_VEC_PUT(sum, 8 * j, lane[i][j]);\n",
+        n, 8 * count, count);
+    results_of(p, red, lanes, "sum[l]", out);
+    an_text_puts(out, "            }\n        }\n");
+}
+
+/* Groups of n rows, the first of which is a multiple of n; of one that reaches out of the task, only its rows are stored. */
+static void together(const an_loop_kernel *p, int red, int n, an_text *out)
+{
+    const long long block = (long long)an_columns_of_a_block(p);
+    const int most = AN_MIN(SUMS / n, VECTORS);
+    distances(p, n, out);
+    an_text_printf(out,
+                   "    for (int64_t block = col0, end; block < col1; block = end) {\n        end = col1 - block < "
+                   "%lld ? col1 : block + %lld;\n",
+                   block, block);
+    fill_tables(p, out);
+    an_text_printf(
+        out,
+        "    for (int64_t first = t->row0 / %d * %d; first < t->row1; first += %d) {\n        const int64_t r = "
+        "first;\n        int64_t c0 = block;\n",
+        n, n, n);
+    if (is_guarded(p)) {
+        an_text_printf(out, "        uint8_t inside[%lld];\n        for (int64_t q = 0; q < %lld; q++) inside[q] = ",
+                       (long long)p->red, (long long)p->red);
+        group_bounds(p, n, -1, out);
+        an_text_puts(out, ";\n");
+    }
+    if (most > 1 && p->cols >= 8 * most) group_chunk(p, red, n, most, out);
+    if (most == 1 || p->cols % (8 * most)) group_chunk(p, red, n, 1, out);
+    an_text_puts(out, "    }\n    }\n");
+}
+
 void an_c_columns(const an_loop_kernel *p, an_text *out)
 {
     int red = -1;
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_REDUCE) red = i;
     const an_stage s = an_stage_of_sums(p);
-    if (!s.along && an_sums_vectors(p))
+    const int n = an_rows_together(p);
+    if (n > 1)
+        together(p, red, n, out);
+    else if (!s.along && an_sums_vectors(p))
         one(p, red, out);
     else
         several(p, red, &s, out);

@@ -5,6 +5,7 @@
 #include "lib/test.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CASES = 12, MOST = 1 << 16, RESULTS = 3 };
@@ -75,6 +76,8 @@ static an_tensor *numbers(an_ctx *cx, const char *name, an_shape shape, an_dtype
     return an_cast(an_add(p, an_input(cx, AN_F32, shape, x)), dtype);
 }
 
+static int rows_together; /* in the kernels of the last run that compiled */
+
 /* The result, and its gradients by x and by the weights; `cc` NULL compiles. */
 static void run(const shape *s, const char *cc, int threads, float out[RESULTS][MOST], int64_t count[RESULTS],
                 bool *vectors)
@@ -95,6 +98,12 @@ static void run(const shape *s, const char *cc, int threads, float out[RESULTS][
     const int n = w ? 3 : 2;
     for (int i = 1; i < n; i++) roots[i] = an_cast(roots[i], AN_F32);
     if (an_eval_at(AN_AT, roots, n) != AN_OK) fail_msg("%s", an_error(cx));
+    an_bill bill;
+    assert_int_equal(an_report(cx, &bill), AN_OK);
+    if (!cc && bill.compiled + bill.cached == 0) fail_msg("the kernels did not compile, and were interpreted");
+    const char *groups = strstr(an_report_text(cx, "kernels"), "lane[i][j]"), *lane = groups;
+    for (; lane && strncmp(lane, "an_v8 lane[", 11); lane--) continue;
+    rows_together = lane ? atoi(lane + 11) : 0;
     *vectors = strstr(an_report_text(cx, "kernels"), "an_v8 lane") != NULL;
     for (int i = 0; i < RESULTS; i++) {
         count[i] = 0;
@@ -107,33 +116,69 @@ static void run(const shape *s, const char *cc, int threads, float out[RESULTS][
     an_close(cx);
 }
 
+/* Compares results and gradients with the interpreter's; returns whether sums were kept in vectors. */
+static bool compare(const shape *s, int i)
+{
+    static float want[RESULTS][MOST], got[RESULTS][MOST];
+    int64_t n[RESULTS], m[RESULTS];
+    bool vectors;
+    run(s, "none", 1, want, n, &vectors);
+    run(s, NULL, 1 + i % 3, got, m, &vectors);
+    for (int k = 0; k < RESULTS; k++)
+        for (int64_t e = 0; e < n[k]; e++)
+            if (memcmp(&want[k][e], &got[k][e], sizeof(float)) && !(isnan(want[k][e]) && isnan(got[k][e])))
+                fail_msg("case %d, kind %d, [%d,%d,%d,%d], kernel %dx%d: result %d, element %d is %.9g, the "
+                         "interpreter says %.9g",
+                         i, s->kind, s->n, s->h, s->w, s->c, s->window.kernel_h, s->window.kernel_w, k, (int)e,
+                         (double)got[k][e], (double)want[k][e]);
+    return vectors;
+}
+
 static void windows_in_vectors_have_the_bits_of_the_interpreter(void **unused)
 {
     (void)unused;
-    static float want[RESULTS][MOST], got[RESULTS][MOST];
     int in_vectors = 0;
     for (uint32_t i = 0; i < CASES; i++) {
         const shape s = shape_of(i);
-        int64_t n[RESULTS], m[RESULTS];
-        bool vectors;
-        run(&s, "none", 1, want, n, &vectors);
-        run(&s, NULL, 1 + (int)i % 2, got, m, &vectors);
+        const bool vectors = compare(&s, (int)i);
         in_vectors += vectors;
         if (vectors != (s.c >= 8 && (s.dtype == AN_F32 || s.kind != 1)))
             fail_msg("case %d of %d channels: vectors: %d", (int)i, s.c, vectors);
-        for (int k = 0; k < RESULTS; k++)
-            for (int64_t e = 0; e < n[k]; e++)
-                if (memcmp(&want[k][e], &got[k][e], sizeof(float)) && !(isnan(want[k][e]) && isnan(got[k][e])))
-                    fail_msg("case %d, kind %d, [%d,%d,%d,%d], kernel %dx%d: result %d, element %d is %.9g, the "
-                             "interpreter says %.9g",
-                             (int)i, s.kind, s.n, s.h, s.w, s.c, s.window.kernel_h, s.window.kernel_w, k, (int)e,
-                             (double)got[k][e], (double)want[k][e]);
     }
     assert_true(in_vectors > CASES / 2);
 }
 
+/* The gradient of a depthwise convolution's weights: taps are rows that share dy (codegen/rows_together.h). */
+static void rows_summed_together_have_the_bits_of_the_interpreter(void **unused)
+{
+    (void)unused;
+    for (int i = 0; i < 4; i++) {
+        const int kernel = i == 1 ? 5 : 3, apart = i == 2 ? 2 : 1, stride = i == 3 ? 2 : 1;
+        const shape s = {.n = 1 + i % 2,
+                         .h = 11 * stride,
+                         .w = 9 * stride,
+                         .c = (int[]){24, 40, 16, 72}[i],
+                         .dtype = i == 2 ? AN_BF16 : AN_F32,
+                         .window = {.kernel_h = kernel,
+                                    .kernel_w = kernel,
+                                    .stride_h = stride,
+                                    .stride_w = stride,
+                                    .pad_h = apart * (kernel / 2),
+                                    .pad_w = apart * (kernel / 2),
+                                    .dilation_h = apart,
+                                    .dilation_w = apart,
+                                    .groups = (int[]){24, 40, 16, 72}[i]}};
+        rows_together = 0;
+        compare(&s, i);
+        if (rows_together != (kernel == 3 ? 9 : 5)) fail_msg("case %d: %d rows were summed together", i, rows_together);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(windows_in_vectors_have_the_bits_of_the_interpreter)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(windows_in_vectors_have_the_bits_of_the_interpreter),
+        cmocka_unit_test(rows_summed_together_have_the_bits_of_the_interpreter),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "platform/dynamic_library.h"
 #include "platform/platform.h"
 #include "device/cpu/cpu_internal.h"
+#include "codegen/rows_together.h"
 #include "comm/comm.h"
 #include "device/cpu/float_mode.h"
 
@@ -277,6 +278,7 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
     }
     r.row_chunk = AN_MAX(1, block / (AN_MAX(AN_MIN(p->cols, r.col_chunk), 1) * weight));
     if (p->run) r.row_chunk = an_round_up(r.row_chunk, p->run);
+    if (p->shape == AN_COL) r.row_chunk = an_round_up(r.row_chunk, an_rows_together(p));
     an_pool_run(d->pool, an_ceil_div(p->rows, r.row_chunk) * r.col_tasks, run_rows, &r);
 }
 

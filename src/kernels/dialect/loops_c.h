@@ -200,12 +200,19 @@ AN_FN void an_transpose8(const float *from, int64_t far, float *to, int64_t apar
 }
 #endif
 
+/* Asks for the lines that the next block's rows begin with, `ahead` floats on: each row is another line, which no hardware foresees. */
+AN_FN void an_ask8(const float *from, int64_t far, int64_t ahead)
+{
+    for (int i = 0; i < 8; i++)
+        __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)((i * far + ahead) * 4)), 0, 2);
+}
+
 /* Eight neighbouring columns. Macros: functions of vectors have another ABI with each instruction set. AN_MAX8 is an_max of each: a NaN of a
  * stays. */
 typedef int32_t an_i8 __attribute__((vector_size(32)));
 typedef uint16_t an_h8 __attribute__((vector_size(16)));
 typedef uint16_t an_h8_at __attribute__((vector_size(16), aligned(2), may_alias));
-#define AN_VEC(p, i)      (*(const an_v8_at *)&(p)[i])
+#define AN_VEC(p, i)      ((an_v8) * (const an_v8_at *)&(p)[i])
 #define AN_VEC_BF16(p, i) ((an_v8)(__builtin_convertvector((an_h8) * (const an_h8_at *)&(p)[i], an_i8) << 16))
 #define AN_VEC_PUT(p, i, x) (*(an_v8_at *)&(p)[i] = (x))
 #define AN_ALL8(x)        ((an_v8){(x), (x), (x), (x), (x), (x), (x), (x)})
