@@ -79,10 +79,14 @@ static an_status read_pack(an_err *err, const char *path, an_run_record *out)
 
 an_status an_lanes_read(an_err *err, const an_args *args, const an_config *keys, void *values, an_lanes *out)
 {
+    const an_model *unused;
     for (size_t i = 0; i < args->n_settings; i++)
         if (!an_config_find(keys, args->settings[i].key) || strcmp(args->settings[i].key, "steps") == 0)
-            return an_fail(err, AN_E_USAGE, "decide: %s is a setting of runs, and these are trained already",
-                           args->settings[i].key);
+            return an_fail(err, AN_E_USAGE, "decide: %s is a setting of runs, and these are trained already%s",
+                           args->settings[i].key,
+                           args->n_words == 1 && an_preset_find(args->words[0], &unused)
+                               ? "; this preset is also the name of a folder here, which was taken: call it elsewhere"
+                               : "");
     AN_TRY(an_args_apply(err, args, &(an_key_set){keys, values}, 1));
     for (int i = 0; i < args->n_words; i++) {
         const char *word = args->words[i];

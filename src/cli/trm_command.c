@@ -136,7 +136,7 @@ static bool is_recursive(const an_model *m)
 /* What is kept of the settings while they are rewritten: some have another name where the task is puzzles, some make up
  * the name of the run's folder. */
 typedef struct schedule {
-    bool puzzles;
+    bool puzzles, own;    /* own: the command is this program's, where only a preset made their names possible */
     double lr, min_ratio; /* of puzzles: -1 where they are not given */
     bool has_out;
     const char *data, *run_name; /* as given, owned by the rewritten arguments; NULL: not given */
@@ -184,7 +184,12 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
     AN_TRY(note_folder(err, s, key, equals + 1, out));
     if (is(key, "lr_min_ratio") && s->puzzles) return s->min_ratio = strtod(equals + 1, NULL), AN_OK;
-    if (schedule_name(s, key)) return put_setting(err, out, schedule_name(s, key), equals + 1);
+    const char *scheduled = schedule_name(s, key);
+    if (scheduled && s->own && is(key, "eval_interval"))
+        an_say("note    eval_interval=%.24s is TinyRecursiveModels' here: %s, in epochs; --eval_interval=%.24s counts "
+               "updates",
+               equals + 1, scheduled, equals + 1);
+    if (scheduled) return put_setting(err, out, scheduled, equals + 1);
     for (size_t i = 0; i < AN_COUNT(names); i++) {
         if (!is(key, names[i].theirs)) continue;
         if (names[i].ours) return put_setting(err, out, names[i].ours, equals + 1);
@@ -299,7 +304,7 @@ static an_status add_folder(an_err *err, const schedule *s, an_argv *out)
 static an_status add_arguments(an_err *err, int argc, char **argv, int first, bool trains, an_argv *out)
 {
     choice c = {NULL, NULL};
-    schedule s = {.lr = 1e-4, .min_ratio = -1};
+    schedule s = {.lr = 1e-4, .min_ratio = -1, .own = !trains};
     bool theirs = trains;
     for (int i = first, used; i < argc; i += used ? used : 1) {
         AN_TRY(take_choice(err, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &c, &used));

@@ -104,6 +104,10 @@ run decide "$dir/one" gain=2
 code_is 1
 run decide "$dir/one" batch_size=2
 code_is 1; says stderr "trained already"; one_line stderr
+cp -r "$dir/one" "$dir/demo"
+(cd "$dir" && "$program" decide demo steps=3 >stdout 2>stderr)
+code=$?
+code_is 1; says stderr "this preset is also the name of a folder here"; one_line stderr
 run decide nosuch
 code_is 1; says stderr "preset"
 run decide demo device=cpu

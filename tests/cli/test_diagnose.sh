@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_diagnose.sh: what is wrong with a run, on runs that went wrong here; healthy runs are silent.
-plan=7
+plan=8
 . "$(dirname "$0")/tap.sh"
 train="train demo $tiny max_iters=60 eval_interval=30 log_interval=1 dropout=0"
 
@@ -21,6 +21,25 @@ for rule in $(sed 's/.*"rules":\[\(.*\)\].*/\1/; s/[",]/ /g' "$dir/stdout"); do
     grep -q "^| .*\`$rule\`" docs/runbook.md || fault "docs/runbook.md lacks $rule"
 done
 ok "ten healthy runs are silent, and the runbook has every rule"
+
+# Other tasks: images, texts, puzzles, rows of a table, and a model of PyTorch's.
+mkdir "$dir/rows"
+cp tests/import/train/rows.npy tests/import/train/labels.npy "$dir/rows"
+while read -r name settings; do
+    # shellcheck disable=SC2086
+    run train $settings log_interval=1 out="$dir/$name"
+    code_is 0
+    grep -q '^found' "$dir/stderr" && fault "$name: train found $(grep '^found' "$dir/stderr")"
+    run diagnose "$dir/$name"
+    code_is 0; says stdout "nothing was found by"
+done <<TASKS
+images cnn batch_size=4 max_iters=60 eval_interval=30 eval_iters=2
+texts issues max_iters=100 eval_interval=20
+puzzles sudoku_4x4 batch_size=8 max_iters=60 --eval_interval=30 eval_iters=2 arch.hidden_size=32
+table mlp max_iters=200 eval_interval=50
+imported tests/import/train/double.pt2 data=$dir/rows batch_size=20 max_iters=150 eval_interval=50
+TASKS
+ok "healthy runs of other tasks are silent too"
 
 # shellcheck disable=SC2086
 run $train out="$dir/nan" learning_rate=100 grad_clip=0 warmup_iters=0

@@ -10,6 +10,7 @@ cd "$dir" || exit 1
 snippets() {
     sed -n '/^```$/,/^```$/p' "$docs/$1" | grep '^anneal ' >"$dir/lines"
     [ -s "$dir/lines" ] || fault "$1 has no commands"
+    equal "$(wc -l <"$dir/lines")" "$(grep -c '^anneal ' "$docs/$1")" "commands of $1 that run, and all of them"
     while IFS= read -r line; do
         eval "\"$program\" ${line#anneal }" >"$dir/stdout" 2>"$dir/stderr" </dev/null || fault "$line: $(tail -c 300 "$dir/stderr")"
     done <"$dir/lines"

@@ -113,6 +113,10 @@ run resume "$dir/divided" max_iters=5 --quiet
 code_is 0; silent stderr
 run plan sudoku_4x4 divide_batch=64KiB
 code_is 2; says stderr "in micro-batches of one sample"
+run plan sudoku_4x4 eval_interval=5
+code_is 0; says stderr "eval_interval=5 is TinyRecursiveModels' here: epochs_per_pass, in epochs; --eval_interval=5 counts updates"
+run plan sudoku_4x4 --eval_interval=5
+code_is 0; silent stderr
 ok "a batch of too many bytes is divided into as few micro-batches as fit"
 
 run train sudoku_4x4 arch.hidden_siz=8
