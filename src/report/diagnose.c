@@ -424,6 +424,14 @@ static bool waits_for_data(const inquiry *q)
 {
     const double workers = setting(q, "workers");
     if (!q->t.judged || !(q->t.wait_share > WAIT_SHARE)) return false;
+    if (q->t.cpu_wait_share > AN_RUN_MUCH_CPU_WAIT) { /* the loader's threads want a processor too */
+        fix(q, "anneal top, and end the others or give them a lower priority; more workers= would share the same "
+               "processors");
+        return evidence(q,
+                        "%.0f %% of the time of the updates, on a machine whose processors other programs used: an "
+                        "update waited %.0f %% of its time for one, and so did the loader",
+                        100 * q->t.wait_share, 100 * fmin(q->t.cpu_wait_share, 1));
+    }
     fix_setting(q, "workers=%.0f", workers >= 0 && workers < 512 ? 2 * fmax(workers, 1) : 2);
     return evidence(q, "%.0f %% of the time of the updates", 100 * q->t.wait_share);
 }

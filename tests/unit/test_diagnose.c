@@ -337,6 +337,9 @@ static void slow_updates_name_what_they_waited_for(void **state)
         fault fault;
         const char *rule, *says;
     } cases[] = {
+        {{.wait_ms = 30, .cpu_wait_ms = 60},
+         "waits_for_data",
+         "whose processors other programs used: an update waited"},
         {{.every_fifth_ms = 300, .slow_cpu_wait_share = 0.9},
          "times_swing",
          "an update waited 0 ms for one when it was fast, 270"},
