@@ -104,8 +104,11 @@ static an_status read_manifest(an_err *err, an_pack *t)
 {
     AN_TRY(an_zip_open(err, t->path, t->map.data, t->map.bytes, &t->arena, &t->zip));
     const an_zip_member *manifest = an_zip_find(&t->zip, manifest_name);
-    if (!manifest || manifest->bytes > MANIFEST_BYTES)
+    if (!manifest)
         return an_fail(err, AN_E_DATA, "%s: no pack: it has no %s; anneal pack RUN writes one", t->path, manifest_name);
+    if (manifest->bytes > MANIFEST_BYTES)
+        return an_fail(err, AN_E_DATA, "%s: %s has more than %d MiB; the pack is damaged", t->path, manifest_name,
+                       MANIFEST_BYTES >> 20);
     AN_TRY(an_json_parse(err, t->path, manifest->at, (const char *)t->zip.data + manifest->at, (size_t)manifest->bytes,
                          &t->manifest));
     t->settings_only = strcmp(an_run_text(t->manifest, "kind"), "settings") == 0;
