@@ -31,7 +31,7 @@ kernel void in_a_namespace(device float *out [[buffer(0)]], uint i [[thread_posi
 
 kernel void vectors(device const uint *in [[buffer(0)]], device float *out [[buffer(1)]], uint i [[thread_position_in_grid]])
 {
-    const uint2 a(in[i], i);
+    const uint2 a = uint2(in[i], i);
     const uint3 b = uint3(a, 3u);
     const float4 c(float2(a), 0.5, 1);
     float3 d = c.xyz * 2;
