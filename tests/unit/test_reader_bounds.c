@@ -119,9 +119,7 @@ static void an_imported_graph_has_at_most_2_18_operations_and_lists_of_2_16(void
 {
     (void)state;
     an_text text = {0};
-    description(
-        &text, "",
-        "{\"target\":\"aten._assert_scalar.default\",\"inputs\":[],\"outputs\":[],\"metadata\":{}}",
+    description(&text, "", "{\"target\":\"aten._assert_scalar.default\",\"inputs\":[],\"outputs\":[],\"metadata\":{}}",
                 (1 << 18) + 1, "");
     graph_refused(&text, "more than 262144 operations");
     an_text_clear(&text);
