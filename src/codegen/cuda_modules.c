@@ -3,7 +3,8 @@
 #include "codegen/cuda_modules.h"
 
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_loops_gpu_h[], an_embed_cast_inc[];
-extern const char an_embed_dialect_hopper_h[], an_embed_gemm_hopper_args_h[], an_embed_gemm_hopper_inc[];
+extern const char an_embed_dialect_hopper_h[], an_embed_gemm_hopper_args_h[], an_embed_gemm_hopper_inc[],
+    an_embed_gemm_hopper_plain_inc[];
 extern const char an_embed_transpose_args_h[], an_embed_transpose_inc[], an_embed_gemm_tf32_args_h[],
     an_embed_gemm_tf32_inc[];
 
@@ -46,6 +47,14 @@ void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bo
 {
     hopper_prelude(true, a_along_k, b_along_k, aligned, out);
     an_render_gpu_pair_epilogue(p->kernel[s->kernel].u.loop, gemm, keep, out);
+    an_text_puts(out, an_embed_gemm_hopper_inc);
+}
+
+void an_render_plain_gemm_module(bool a_along_k, bool b_along_k, bool f32, bool split, an_text *out)
+{
+    hopper_prelude(false, a_along_k, b_along_k, false, out);
+    an_text_printf(out, "#define AN_C_F32 %d\n#define AN_SPLIT %d\n", f32, split);
+    an_text_puts(out, an_embed_gemm_hopper_plain_inc);
     an_text_puts(out, an_embed_gemm_hopper_inc);
 }
 

@@ -20,7 +20,10 @@ void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along
 /* The same for a pair: the kernel of the elementwise step `s` as epilogue, whose argument `gemm` is the result (render.h). */
 void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bool keep, bool a_along_k, bool b_along_k,
                            bool aligned, an_text *out);
-/* The kernel `cast`(const from *x, to *y, an_i64 n): kernels/gpu/cast.inc. */
+/* gemm_hopper.inc with the ends of gemm_hopper_plain.inc: f32: of C; split: gemm stores partial sums, gemm_reduce adds them. */
+void an_render_plain_gemm_module(bool a_along_k, bool b_along_k, bool f32, bool split, an_text *out);
+/* The kernels `cast`(const from *x, to *y, an_i64 n) and `cast_rows`(const from *x, to *y, int rows, cols, from, to):
+ * kernels/gpu/cast.inc. */
 void an_render_cast_module(an_dtype from, an_dtype to, an_text *out);
 /* The kernel `transpose`(const float *x, float *y, an_transpose_args): kernels/gpu/transpose.inc. */
 void an_render_transpose_module(an_text *out);

@@ -634,7 +634,8 @@ static void read_params(const char *text, const char *at, thing *f)
         if (!strncmp(at, "AN_EPILOGUE_ARGS", 16)) {
             const char *hole = strstr(text, "#define AN_EPILOGUE_ARGS ,");
             for (const char *p = hole; p && p < strchr(hole + 1, '\n'); p++)
-                if (!strncmp(p, "AN_ROW_", 7)) f->param[f->n_params++] = 'p';
+                if (!strncmp(p, "AN_LOOP_", 8) || !strncmp(p, "AN_IN(", 6) || !strncmp(p, "AN_OUT(", 7))
+                    f->param[f->n_params++] = 'p';
         } else if (!strncmp(at, "AN_ARGS(", 8)) {
             f->param[f->n_params++] = 'v';
         } else if (!strncmp(at, "AN_IN(", 6) || !strncmp(at, "AN_OUT(", 7)) {

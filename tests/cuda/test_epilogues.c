@@ -1,5 +1,5 @@
-/* test_epilogues.c: GEMMs that the CUDA backend runs with a fused epilogue (device/cuda/gemm_hopper.c): which they are, on
- * which GPU, and that they are launched correctly. No GPU is needed: fake_cuda.c is the driver. Their results are checked
+/* test_epilogues.c: GEMMs that the CUDA backend runs with a fused epilogue, and plain ones of odd extents that it runs itself
+ * (device/cuda/gemm_hopper.c): which they are, on which GPU, and that they are launched correctly. No GPU is needed: fake_cuda.c is the driver. Their results are checked
  * by tests/gpu/gemm_hopper_check.c and test_gpu.c. */
 #define _GNU_SOURCE /* setenv */
 #include <anneal.h> /* first: it brings the spellings for users */
@@ -18,6 +18,7 @@ static int start(void **state)
 
 typedef struct found {
     int gemms, fused, stored; /* stored: tensors that fused epilogues store */
+    int plain, parts;         /* parts: of k, over all plain GEMMs */
     int64_t scratch_bytes;    /* of the last fused step */
 } found;
 
@@ -48,6 +49,13 @@ static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul,
         f.gemms++;
         if (!an_cuda_gemm_plan(cx->device, &k->u.gemm, epilogue >= 0 ? p->kernel[epilogue].u.loop : NULL, &gemm))
             continue;
+        f.plain += gemm.plain;
+        f.parts += gemm.plain ? gemm.splits : 0;
+        if (gemm.plain) {
+            assert_int_equal(gemm.lda % 8, 0); /* what the copy engine reads, whatever the extents are */
+            assert_int_equal(gemm.ldb % 8, 0);
+            assert_true(an_cuda_plain_scratch(&k->u.gemm, &gemm) <= AN_CUDA_WORKSPACE);
+        }
         if (!gemm.fused) continue;
         f.fused++;
         f.scratch_bytes = p->step[s].scratch_bytes;
@@ -86,6 +94,45 @@ static void an_operand_that_begins_between_16_bytes_is_read_another_way(void **s
     (void)state;
     const found f = step_of(90, 8192, 384, 1536, AN_BF16, 1); /* a map of it would be misuse, and is seen */
     assert_int_equal(f.fused, 1);
+}
+
+/* An extent along a row that is no multiple of 8 makes a GEMM ours; rows may be any number. */
+static void on_hopper_products_of_odd_extents_are_ours(void **state)
+{
+    (void)state;
+    const found odd = step_of(90, 2051, 385, 1537, AN_BF16, 0), four = step_of(90, 2051, 388, 1540, AN_BF16, 0);
+    assert_int_equal(odd.plain, 4);    /* all but those that read x, whose rows the caller has laid 393 apart */
+    assert_in_range(odd.parts, 5, 64); /* the sums of gradients over 2,051 rows are split */
+    assert_int_equal(four.plain, 4);
+    assert_int_equal(step_of(90, 2051, 384, 1536, AN_BF16, 0).plain, 0);
+    assert_int_equal(step_of(90, 2051, 384, 1537, AN_BF16, 0).plain, 6);
+    assert_int_equal(step_of(80, 2051, 385, 1537, AN_BF16, 0).plain, 0);
+    assert_int_equal(step_of(90, 2051, 385, 1537, AN_F32, 0).plain, 0);
+    assert_int_equal(step_of(90, 2051, 33, 31, AN_BF16, 0).plain, 0); /* tiles would be nearly empty */
+}
+
+/* x begins 2 bytes behind a multiple of 16: its product is the library's, in the same layout. */
+static void an_odd_operand_that_begins_between_16_bytes_is_the_librarys(void **state)
+{
+    (void)state;
+    assert_int_equal(step_of(90, 2051, 384, 1537, AN_BF16, 1).plain, 6); /* a map of x would be misuse, and is seen */
+}
+
+/* The number of parts follows from the shape alone, fills the GPU, and has whole parts only. */
+static void the_parts_of_a_long_sum_fill_the_gpu(void **state)
+{
+    (void)state;
+    const struct {
+        int32_t m, n, k, parts;
+    } of[] = {{16343, 2079, 693, 1},
+              {693, 693, 16343, 5},
+              {65, 693, 16343, 16},
+              {1790, 585, 50257, 7},
+              {50257, 585, 1790, 1}};
+    for (size_t i = 0; i < AN_COUNT(of); i++) {
+        const an_gemm_spec s = {.m = of[i].m, .n = of[i].n, .k = of[i].k};
+        assert_int_equal(an_cuda_plain_splits(&s), of[i].parts);
+    }
 }
 
 typedef struct pairs {
@@ -142,6 +189,9 @@ int main(void)
         cmocka_unit_test(on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient),
         cmocka_unit_test(elsewhere_and_where_it_does_not_pay_they_are_the_librarys),
         cmocka_unit_test(an_operand_that_begins_between_16_bytes_is_read_another_way),
+        cmocka_unit_test(on_hopper_products_of_odd_extents_are_ours),
+        cmocka_unit_test(an_odd_operand_that_begins_between_16_bytes_is_the_librarys),
+        cmocka_unit_test(the_parts_of_a_long_sum_fill_the_gpu),
         cmocka_unit_test(on_hopper_a_gate_over_halves_of_a_product_is_its_end),
     };
     return cmocka_run_group_tests(tests, start, NULL);

@@ -307,6 +307,64 @@ static void gemms_with_fused_gelu_are_near_those_of_the_cpu(void **state)
     }
 }
 
+/* ---------------------------------------------------------------------------------------------- products of odd extents */
+
+enum { ODD_SHAPES = 8 };
+
+/* Loss and gradients of a step up from C to W, with a bias, GELU and a step down, over M rows; on Hopper the products and their
+ * gradients are our own kernel's (gemm_hopper_plain.inc) where an extent is no multiple of 8. out: [1 + 2 W C]. */
+static void run_odd(const char *device, const int32_t shape[3], float *out)
+{
+    const int32_t M = shape[0], C = shape[1], W = shape[2];
+    const size_t n = (size_t)W * (size_t)C;
+    an_ctx *cx = an_open(&(an_options){.device = device, .seed = 7});
+    an_set_policy(cx, (an_policy){.matmul = AN_BF16});
+    an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(M, C), AN_NORMAL(1)),
+              *up = an_param(cx, "up", AN_F32, AN_SHAPE(W, C), AN_NORMAL(0.1)),
+              *bias = an_param(cx, "bias", AN_F32, AN_SHAPE(W), AN_NORMAL(0.5)),
+              *down = an_param(cx, "down", AN_F32, AN_SHAPE(C, W), AN_NORMAL(0.1));
+    an_tensor *y = an_linear(an_gelu(an_linear(x, up, bias)), down, NULL),
+              *loss = an_mean(an_square(an_cast(y, AN_F32)), AN_ALL);
+    an_backward(loss);
+    an_tensor *d_up = an_grad(up), *d_down = an_grad(down);
+    if (an_eval(loss, d_up, d_down) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
+    assert_int_equal(an_read(loss, out, sizeof *out), AN_OK);
+    assert_int_equal(an_read(d_up, out + 1, n * sizeof *out), AN_OK);
+    assert_int_equal(an_read(d_down, out + 1 + n, n * sizeof *out), AN_OK);
+    an_close(cx);
+}
+
+static void products_of_odd_extents_are_near_the_cpus(void **state)
+{
+    (void)state;
+    need_gpu();
+    for (uint32_t draw = 0; draw < ODD_SHAPES; draw++) {
+        const int32_t shape[3] = {(int32_t)(65 + an_rng_u32(8, 1, draw) % 3000),
+                                  (int32_t)(33 + an_rng_u32(8, 2, draw) % 700),
+                                  (int32_t)(33 + an_rng_u32(8, 3, draw) % 1300)};
+        const size_t n = (size_t)shape[1] * (size_t)shape[2], all = 1 + 2 * n;
+        float *x[3]; /* GPU, again, CPU */
+        for (int i = 0; i < 3; i++) {
+            x[i] = malloc(all * sizeof(float));
+            assert_non_null(x[i]);
+            run_odd(i < 2 ? "cuda" : "cpu", shape, x[i]);
+        }
+        assert_memory_equal(x[0], x[1], all * sizeof(float));
+        assert_true(fabs((double)x[0][0] - (double)x[2][0]) < 2e-3 * fabs((double)x[2][0]));
+        for (size_t part = 0; part < 2; part++) {
+            double apart = 0, norm = 0;
+            for (size_t i = 1 + part * n; i < 1 + (part + 1) * n; i++) {
+                apart += pow((double)x[0][i] - (double)x[2][i], 2);
+                norm += pow((double)x[2][i], 2);
+            }
+            print_message("# %d x %d x %d, gradient of the step %s: %.1e from the CPU's\n", (int)shape[0],
+                          (int)shape[1], (int)shape[2], part ? "down" : "up", sqrt(apart / norm));
+            assert_true(norm > 0 && sqrt(apart / norm) < 1e-2);
+        }
+        for (int i = 0; i < 3; i++) free(x[i]);
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- a gated product */
 
 enum { GATED_K = 97, GATED_I = 128, GATED_N = 33088, GATED_OUT = 64 };
@@ -499,6 +557,7 @@ int main(void)
         cmocka_unit_test(gelu_of_every_bf16_number_is_that_of_the_cpu),
         cmocka_unit_test(long_rows_are_those_of_the_cpu_and_the_same_again),
         cmocka_unit_test(gemms_with_fused_gelu_are_near_those_of_the_cpu),
+        cmocka_unit_test(products_of_odd_extents_are_near_the_cpus),
         cmocka_unit_test(a_gate_at_the_end_of_a_product_is_near_the_cpus),
         cmocka_unit_test(scattered_rows_are_those_of_the_cpu),
         cmocka_unit_test(exact_mode_has_the_bits_of_the_cpu_after_twenty_steps),

@@ -16,5 +16,6 @@ check attn_check src/kernels/cpu/attn.c
 check gemm_check
 check attn_hopper_check
 check gemm_hopper_check -U_GNU_SOURCE src/device/cuda/driver.c
+check gemm_plain_check -U_GNU_SOURCE src/device/cuda/driver.c
 check gemm_tf32_check
 exit $failed

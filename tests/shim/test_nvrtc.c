@@ -200,6 +200,38 @@ static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_reg
     }
 }
 
+/* The same with the ends of gemm_hopper_plain.inc: each storage dtype, in parts and not, with operands along k or not. */
+static void plain_gemms_for_hopper_compile_and_keep_their_sums_in_registers(void **state)
+{
+    static const char *const files[] = {"src/kernels/dialect/cuda.h",         "src/base/exact.h",
+                                        "src/kernels/dialect/loops_gpu.h",    "src/kernels/dialect/hopper.h",
+                                        "src/kernels/gpu/gemm_hopper_args.h", "src/kernels/gpu/gemm_hopper_plain.inc",
+                                        "src/kernels/gpu/gemm_hopper.inc"};
+    const size_t capacity = 1u << 18;
+    (void)state;
+    if (!compiler.library) test_skip(NVRTC_ABSENT);
+    for (int form = 0; form < 16; form++) {
+        const int f32 = form & 1, split = form >> 1 & 1, a_along_k = form >> 2 & 1, b_along_k = form >> 3;
+        char *text = malloc(capacity), *log = NULL, what[96];
+        long spilled = 0;
+        assert_non_null(text);
+        size_t at = (size_t)snprintf(text, capacity,
+                                     "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 0\n"
+                                     "#define AN_PAIR 0\n#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n"
+                                     "#define AN_C_F32 %d\n#define AN_SPLIT %d\n",
+                                     a_along_k, b_along_k, f32, split);
+        for (size_t i = 0; i < COUNT_OF(files); i++) kernel_append(text, capacity, &at, files[i]);
+        snprintf(what, sizeof what, "a plain GEMM for Hopper, %s%s, A along %c, B along %c", f32 ? "f32" : "bf16",
+                 split ? " in parts" : "", a_along_k ? 'k' : 'm', b_along_k ? 'k' : 'n');
+        char *cubin = nvrtc_cubin_for(&compiler, text, "gemm_hopper", "sm_90a", 0, &log);
+        if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
+            fail_msg("%s: %s", what, log ? log : "no log");
+        assert_int_equal(report(log, what, 90, &spilled), 1 + split);
+        assert_int_equal(spilled, 0);
+        free(cubin), free(log), free(text);
+    }
+}
+
 /* gemm_tf32.inc: sums in registers, as above. */
 static void gradients_of_weights_for_hopper_compile_and_keep_their_sums_in_registers(void **state)
 {
@@ -227,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_compiles_for_every_generation),
         cmocka_unit_test(attention_for_hopper_compiles_and_keeps_its_sums_in_registers),
+        cmocka_unit_test(plain_gemms_for_hopper_compile_and_keep_their_sums_in_registers),
         cmocka_unit_test(gradients_of_weights_for_hopper_compile_and_keep_their_sums_in_registers),
         cmocka_unit_test(gemms_compile_for_every_generation),
         cmocka_unit_test(gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_registers),

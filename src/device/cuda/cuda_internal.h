@@ -105,10 +105,12 @@ void an_cuda_module_free(an_device *d, an_cuda_module *u);
 /* ---- gemm_cublaslt.c: how a GEMM is run by cuBLASLt (or by one of our sm_90a kernels): layouts, casts before it, where its
  * result goes. */
 typedef struct an_gemm_plan {
-    bool cast[2];       /* operand A, B is rounded to `mul` in scratch first */
-    int64_t span[2];    /* elements from the first to the last of an operand, padding included */
-    int64_t cast_at[2]; /* bytes in the step's scratch */
-    int64_t out_at;     /* of the result in scratch, when a separate epilogue reads it; -1: none does */
+    bool cast[2];                     /* operand A, B is rounded to `mul` in scratch first */
+    int64_t cast_from[2], cast_ld[2]; /* ... from rows that are so far apart into rows of so many elements, zeros behind
+                                       * them; 0: padding and all, as it lies */
+    int64_t span[2];                  /* elements from the first to the last of an operand, padding included */
+    int64_t cast_at[2];               /* bytes in the step's scratch */
+    int64_t out_at;                   /* of the result in scratch, when a separate epilogue reads it; -1: none does */
     int64_t workspace_at;
     int64_t scratch_bytes;
     int32_t batches;
@@ -120,6 +122,8 @@ typedef struct an_gemm_plan {
     bool fused;            /* gemm_hopper.inc runs it instead of the library, with the epilogue fused */
     bool pair;             /* ... with that of the next step, which reads rows r and m / 2 + r (an_cuda_is_pair) */
     int32_t split_k;       /* where addresses are aligned, gemm_tf32.inc runs it instead, with k split so; 0: never */
+    bool plain;            /* where addresses are aligned, gemm_hopper.inc runs it without an epilogue */
+    int32_t splits;        /* ... with k in so many parts */
     int64_t transposed_at; /* B is first transposed to this place in scratch; -1: it is not */
     int64_t transposed_ld; /* the stride of its rows before that */
 } an_gemm_plan;
@@ -138,7 +142,8 @@ an_status an_gemm_run(an_err *err, an_device *d, const an_gemm_spec *s, const an
                       const cu_pointer address[3], cu_pointer addend, cu_pointer workspace);
 void an_gemm_free(an_device *d, an_gemm_ready *r);
 
-/* ---- gemm_hopper.c: GEMMs by our own kernel, because their epilogue costs nothing when it is fused. */
+/* ---- gemm_hopper.c: GEMMs by our own kernel, because their epilogue costs nothing when it is fused, or because the library
+ * is slow at their extents. */
 /* Whether a bf16 GEMM of this shape with an elementwise epilogue should be fused: asked by the fusion pass. */
 bool an_cuda_fusion_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
 /* The same when spec and epilogue are known. */
@@ -146,6 +151,16 @@ bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_
                             const an_gemm_plan *p);
 struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, bool pair,
                                                    uint32_t *blocks);
+/* Whether our kernel runs this GEMM without an epilogue, if its result is one that it can store. Asked when the operands'
+ * layouts are known; gives those of operands that are cast first rows that the kernel can read. */
+bool an_cuda_plain_pays(const an_device *d, const an_gemm_spec *s, an_gemm_plan *p);
+/* Into how many parts k is split for it. */
+int32_t an_cuda_plain_splits(const an_gemm_spec *s);
+/* Bytes of the parts' sums; 0: there is one part. */
+int64_t an_cuda_plain_scratch(const an_gemm_spec *s, const an_gemm_plan *p);
+/* Arguments of gemm, and of gemm_reduce when there are parts. */
+struct an_gemm_hopper_args an_cuda_plain_args(const an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, int add,
+                                              bool aligned, bool reduce, uint32_t *blocks);
 /* A GEMM, and the elementwise step behind it that reads its result in two halves, one below the other: one launch. */
 typedef struct an_gemm_pair {
     an_gemm_plan gemm;

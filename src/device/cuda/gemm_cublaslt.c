@@ -135,12 +135,13 @@ bool an_cuda_gemm_plan(const an_device *d, const an_gemm_spec *s, const an_loop_
     if (outer_a == 1) out->lda = inner_a;
     if (outer_b == 1) out->ldb = inner_b;
     if (out->lda < inner_a || out->ldb < inner_b) return false;
+    for (int i = 0; i < 2; i++) out->cast[i] = dtype[i] != mul;
     out->span[0] = span_of(s, s->a_b, s->m, s->a_m, s->k, s->a_k);
     out->span[1] = span_of(s, s->b_b, s->k, s->b_k, s->n, s->b_n);
+    out->plain = an_cuda_plain_pays(d, s, out);
     int64_t at = 0;
     const int64_t dense[2] = {(int64_t)s->m * s->k * out->batches, (int64_t)s->k * s->n * out->batches};
     for (int i = 0; i < 2; i++) {
-        out->cast[i] = dtype[i] != mul;
         if (!out->cast[i]) continue;
         if (out->span[i] > 2 * dense[i] + 4096) return false; /* mostly padding */
         out->cast_at[i] = at;
@@ -173,6 +174,8 @@ bool an_cuda_gemm_plan(const an_device *d, const an_gemm_spec *s, const an_loop_
         out->ldb = s->k;
     }
     out->workspace_at = at;
+    out->plain &= out->out == AN_F32 || !s->accumulate;
+    if (out->plain) out->splits = an_cuda_plain_splits(s);
     out->scratch_bytes = at + AN_CUDA_WORKSPACE;
     return true;
 }

@@ -1,4 +1,5 @@
-/* gemm_hopper.c: sm_90a GEMMs with a fused elementwise epilogue, by our own kernel (kernels/gpu/gemm_hopper.inc).
+/* gemm_hopper.c: sm_90a GEMMs by our own kernel (kernels/gpu/gemm_hopper.inc): with a fused elementwise epilogue, and plain
+ * ones of extents for which the library has no fast kernel.
  *
  * Owns:      which GEMMs these are, and their launch parameters.
  * Does not:  compile or launch (lower_launches.c, graph_exec.c).
@@ -7,6 +8,10 @@
  * The library's GEMMs are up to a tenth faster than ours, but a separate epilogue reads the result from memory once more.
  * That matters where the result is wide and the sum over k short: GELU after the first linear layer of a GPT block
  * (bench/cuda/README.md has the ladder).
+ *
+ * At extents along a row that are no multiple of 8 the library's GEMMs take three to ten times as long, even if every row
+ * begins on 16 bytes. The copy engine needs aligned rows alone, which pad_rows.c gives; weights that are cast in front of a
+ * GEMM get them from the cast.
  */
 #include "device/cuda/cuda_internal.h"
 
@@ -51,6 +56,89 @@ struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_
     const int64_t across = an_ceil_div(s->n, TILE_N), band = across > WIDEST_BAND ? WIDEST_BAND / 2 : across;
     *blocks = (uint32_t)(AN_HGEMM_CLUSTER * AN_MIN(tiles(s->m, s->n), clusters(d)));
     return (struct an_gemm_hopper_args){.m = pair ? s->m / 2 : s->m, .n = s->n, .k = s->k, .band = (int)band};
+}
+
+/* ---- plain GEMMs */
+
+/* Gives a cast operand rows of whole sectors of the cache, 32 bytes (planner/pad_rows.c). */
+static bool pad_cast(const an_gemm_plan *p, int i, int64_t inner, int64_t outer, int64_t *ld)
+{
+    if (!p->cast[i]) return true;
+    *ld = an_round_up(inner, 16);
+    return outer * *ld <= INT32_MAX && (i ? p->ldb : p->lda) <= INT32_MAX;
+}
+
+bool an_cuda_plain_pays(const an_device *d, const an_gemm_spec *s, an_gemm_plan *p)
+{
+    enum { LEAST = 32 }; /* below that a tile is nearly empty */
+    const int64_t inner_a = p->a_along_k ? s->k : s->m, outer_a = p->a_along_k ? s->m : s->k,
+                  inner_b = p->b_along_k ? s->k : s->n, outer_b = p->b_along_k ? s->n : s->k;
+    int64_t ld[2] = {p->lda, p->ldb};
+    if (d->gpu.arch_specific != 90 || p->mul != AN_BF16 || p->batches != 1 || s->splits > 1) return false;
+    if (s->m < LEAST || s->n < LEAST || s->k < LEAST || (inner_a % 8 == 0 && inner_b % 8 == 0 && s->n % 8 == 0))
+        return false;
+    if (!pad_cast(p, 0, inner_a, outer_a, &ld[0]) || !pad_cast(p, 1, inner_b, outer_b, &ld[1])) return false;
+    if (ld[0] % 8 || ld[1] % 8) return false;
+    const int64_t from[2] = {p->lda, p->ldb};
+    p->lda = ld[0];
+    p->ldb = ld[1];
+    for (int i = 0; i < 2; i++) {
+        if (!p->cast[i]) continue;
+        p->cast_from[i] = from[i];
+        p->cast_ld[i] = ld[i];
+        p->span[i] = (i ? outer_b : outer_a) * ld[i];
+    }
+    return true;
+}
+
+static int64_t stages_of(const an_gemm_spec *s)
+{
+    return an_ceil_div(s->k, AN_HGEMM_DEPTH);
+}
+
+/* Bytes of `splits` sums of C, in rows of whole 16 bytes. */
+static int64_t sums_bytes(const an_gemm_spec *s, int64_t splits)
+{
+    return splits * s->m * an_round_up(s->n, 4) * (int64_t)sizeof(float);
+}
+
+/* The number of parts for which the busiest cluster takes the least time, counted in stages of k, of about 0.5 us each: a
+ * tile's beginning and end take four, the second launch eight, beside the memory it moves. As if the GPU had 132
+ * multiprocessors, whatever it has, so that the bits depend on the shape alone. */
+int32_t an_cuda_plain_splits(const an_gemm_spec *s)
+{
+    enum { CLUSTERS = 66, MOST = 32, SHORTEST = 4, ENDS = 4, REDUCE = 8, BYTES = 1500000 /* moved in 0.5 us */ };
+    int64_t best = 1, least = INT64_MAX;
+    for (int64_t splits = 1; splits <= MOST; splits++) {
+        const int64_t turns = an_ceil_div(stages_of(s), splits),
+                      rounds = an_ceil_div(tiles(s->m, s->n) * splits, CLUSTERS);
+        if (splits > 1 && (turns < SHORTEST || sums_bytes(s, splits) > AN_CUDA_WORKSPACE)) break;
+        if (an_ceil_div(stages_of(s), turns) != splits) continue; /* fewer parts of the same length do */
+        const int64_t cost = rounds * (turns + ENDS) + (splits > 1 ? REDUCE + 2 * sums_bytes(s, splits) / BYTES : 0);
+        if (cost >= least) continue;
+        least = cost;
+        best = splits;
+    }
+    return (int32_t)best;
+}
+
+int64_t an_cuda_plain_scratch(const an_gemm_spec *s, const an_gemm_plan *p)
+{
+    return p->splits > 1 ? sums_bytes(s, p->splits) : 0;
+}
+
+struct an_gemm_hopper_args an_cuda_plain_args(const an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, int add,
+                                              bool aligned, bool reduce, uint32_t *blocks)
+{
+    const bool sums = p->splits > 1 && !reduce; /* the kernel stores partial sums */
+    struct an_gemm_hopper_args g = an_cuda_fused_gemm_args(d, s, false, blocks);
+    *blocks = (uint32_t)(AN_HGEMM_CLUSTER * AN_MIN(tiles(s->m, s->n) * p->splits, clusters(d)));
+    g.splits = p->splits;
+    g.turns = (int)an_ceil_div(stages_of(s), p->splits);
+    g.ldc = sums ? an_round_up(s->n, 4) : p->ldc;
+    g.add = sums ? 0 : add;
+    g.wide = sums || (aligned && p->ldc % (p->out == AN_F32 ? 2 : 8) == 0);
+    return g;
 }
 
 /* ---- pairs */

@@ -1,8 +1,9 @@
 /* lower_launches.c: lowers the steps of a plan to operations on the stream: kernels with their parameters, fills, copies,
- * and GEMMs. A GEMM runs in one of four ways, with the casts and transposes that it needs in front:
+ * and GEMMs. A GEMM runs in one of five ways, with the casts and transposes that it needs in front:
  *
  *     fused    our sm_90a kernel, with the epilogue inside, or with the gated linear unit (SwiGLU)
  *              behind it, whose gate and up are halves of the result   (gemm_hopper.c decides)
+ *     plain    the same kernel without an epilogue, where extents are no multiple of 8 (gemm_hopper.c decides)
  *     tf32     our sm_90a kernel for gradients of weights, split over k (gemm_cublaslt.c decides)
  *     library  cuBLASLt, then the epilogue as a kernel of its own       (gemm_cublaslt.c decides)
  *     template the portable gemm.inc, with the epilogue inside          (all others)
@@ -128,8 +129,16 @@ static an_status lower_cast(an_err *err, an_exec *e, int32_t step, const an_gemm
 {
     const an_plan_step *s = &e->plan->step[step];
     an_text text = {0};
+    const int64_t to = p->cast_ld[which];
+    const an_gemm_spec *g = &e->plan->kernel[s->kernel].u.gemm;
+    const bool along_k = which ? p->b_along_k : p->a_along_k;
+    const int rows = which ? g->n : g->m;
+    const struct an_cast_rows_args {
+        int rows, cols, from, to;
+    } args = {along_k ? rows : g->k, along_k ? g->k : rows, (int)p->cast_from[which], (int)to};
     an_render_cast_module((an_dtype)dtype, (an_dtype)p->mul, &text);
-    stream_op *c = new_kernel(e, step, &text, "a cast", "cast", 3, &p->span[which], sizeof p->span[which]);
+    stream_op *c = to ? new_kernel(e, step, &text, "a cast", "cast_rows", 3, &args, sizeof args)
+                      : new_kernel(e, step, &text, "a cast", "cast", 3, &p->span[which], sizeof p->span[which]);
     if (!c) return an_cuda_no_memory_for_launches(err);
     c->blocks[0] = (uint32_t)an_ceil_div(p->span[which], (int64_t)AN_CAST_ITEMS * AN_CAST_THREADS);
     c->threads = AN_CAST_THREADS;
@@ -239,6 +248,13 @@ static an_status lower_transpose(an_err *err, an_exec *e, int32_t step, const an
     return AN_OK;
 }
 
+/* What a GEMM of our kernels adds to: C itself, another array, or nothing. at: A, B, C, addend, workspace. */
+static int added(const an_gemm_spec *g, const an_gemm_plan *p, const ref at[5], int in_place, int onto)
+{
+    if (!g->accumulate && p->addend < 0) return 0;
+    return at[3].slot == at[2].slot && at[3].offset == at[2].offset ? in_place : onto;
+}
+
 /* A GEMM by gemm_tf32.inc: one kernel computes the splits of k, the next adds them. at: A, B, C, addend, workspace. */
 static an_status lower_tf32_gemm(an_err *err, an_exec *e, int32_t step, const an_gemm_plan *p, const ref at[5])
 {
@@ -253,10 +269,7 @@ static an_status lower_tf32_gemm(an_err *err, an_exec *e, int32_t step, const an
                                            .n = g->n,
                                            .k = g->k,
                                            .k_per_split = (int)k_per_split,
-                                           .add = !g->accumulate && p->addend < 0 ? 0
-                                                  : at[3].slot == at[2].slot && at[3].offset == at[2].offset
-                                                      ? AN_TF32_IN_PLACE
-                                                      : AN_TF32_ONTO};
+                                           .add = added(g, p, at, AN_TF32_IN_PLACE, AN_TF32_ONTO)};
     const ref refs[2][4] = {{at[0], at[1], at[4], {.slot = REF_PARAMS}}, {at[4], at[3], at[2], {.slot = REF_PARAMS}}};
     an_text text = {0};
     an_render_tf32_module(&text);
@@ -282,6 +295,46 @@ static an_status lower_tf32_gemm(an_err *err, an_exec *e, int32_t step, const an
     return AN_OK;
 }
 
+/* A GEMM by gemm_hopper.inc with no epilogue; split over k, it computes sums in the workspace, which a second kernel adds. */
+static an_status lower_plain_gemm(an_err *err, an_exec *e, int32_t step, an_gemm_plan *p, const ref at[5])
+{
+    const an_plan_step *s = &e->plan->step[step];
+    const an_gemm_spec *g = &e->plan->kernel[s->kernel].u.gemm;
+    const bool split = p->splits > 1, wide = at[2].offset % 16 == 0 && at[3].offset % 16 == 0;
+    const int add = added(g, p, at, AN_HGEMM_IN_PLACE, AN_HGEMM_ONTO);
+    uint32_t blocks;
+    struct an_gemm_hopper_args args = an_cuda_plain_args(e->d, g, p, add, wide, false, &blocks);
+    an_text text = {0};
+    an_render_plain_gemm_module(p->a_along_k, p->b_along_k, p->out == AN_F32, split, &text);
+    stream_op *c = new_kernel(e, step, &text, an_cuda_step_name(e->plan, s), "gemm", 5, &args, sizeof args);
+    if (!c) return an_cuda_no_memory_for_launches(err);
+    const int32_t module = c->module;
+    e->module[module].arch_specific = true;
+    c->blocks[0] = blocks;
+    c->threads = AN_HGEMM_THREADS;
+    c->shared_bytes = AN_HGEMM_SHARED;
+    c->gemm = p;
+    c->scratch = p->workspace_at + an_cuda_plain_scratch(g, p);
+    const ref refs[5] = {at[0], at[1], {.slot = REF_PARAMS}, split ? at[4] : at[3], split ? at[4] : at[2]};
+    memcpy(c->refs, refs, sizeof refs);
+    if (!split) return AN_OK;
+    args = an_cuda_plain_args(e->d, g, p, add, wide, true, &blocks);
+    stream_op *r = new_op(e, OP_KERNEL, step, 4);
+    void *params = an_arena_copy(&e->arena, &args, sizeof args);
+    if (!r || !params) return an_cuda_no_memory_for_launches(err);
+    r->module = module;
+    r->entry = "gemm_reduce";
+    r->params = params;
+    r->blocks[0] = (uint32_t)an_ceil_div(g->n, AN_HGEMM_REDUCE);
+    r->blocks[1] = (uint32_t)AN_MIN(g->m, 65535);
+    r->blocks[2] = 1;
+    r->threads = AN_HGEMM_REDUCE;
+    r->scratch = c->scratch;
+    const ref sums[4] = {at[4], at[3], at[2], {.slot = REF_PARAMS}};
+    memcpy(r->refs, sums, sizeof sums);
+    return AN_OK;
+}
+
 static an_status lower_gemm(an_err *err, an_exec *e, int32_t step, const an_gemm_plan *gemm)
 {
     const an_plan_step *s = &e->plan->step[step];
@@ -296,6 +349,10 @@ static an_status lower_gemm(an_err *err, an_exec *e, int32_t step, const an_gemm
     at[3] = p->addend >= 0 ? ref_of(s, s->n_gemm_args + p->addend) : at[2];
     at[4] = in_scratch(s, p->workspace_at);
     if (p->split_k && aligned(s, 0, s->n_args)) return lower_tf32_gemm(err, e, step, p, at);
+    if (p->plain && at[0].offset % 16 == 0 && at[1].offset % 16 == 0) {
+        AN_TRY(lower_plain_gemm(err, e, step, p, at));
+        return p->out_at >= 0 ? lower_epilogue(err, e, step, p) : AN_OK;
+    }
     if (p->transposed_at >= 0) {
         AN_TRY(lower_transpose(err, e, step, p));
         at[1] = in_scratch(s, p->transposed_at);

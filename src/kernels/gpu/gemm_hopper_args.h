@@ -8,11 +8,20 @@
 #define AN_HGEMM_CLUSTER 2 /* thread blocks that share B */
 #define AN_HGEMM_WARPGROUPS  2 /* warpgroups that multiply */
 #endif
+#define AN_HGEMM_DEPTH   64 /* k of a stage */
 #define AN_HGEMM_THREADS (128 * (AN_HGEMM_WARPGROUPS + 1))
 #define AN_HGEMM_SHARED  (1024 + AN_HGEMM_STAGES * (128 * (AN_HGEMM_M + AN_HGEMM_N) + 16) + 2048 * 4 * AN_HGEMM_WARPGROUPS)
+#define AN_HGEMM_REDUCE    256 /* threads of a block of gemm_reduce */
+#define AN_HGEMM_ONTO     1   /* `add` */
+#define AN_HGEMM_IN_PLACE 2
 struct an_gemm_hopper_args {
     int m, n, k; /* m: rows of the epilogue, half of A's for a pair */
     int band; /* tile columns per band: their B stays in the L2 cache while the rows of A are streamed */
+    /* of gemm_hopper_plain.inc alone */
+    int turns, splits; /* stages of k that a part of the sum takes, and how many parts there are */
+    int add;    /* 0: C = A B; AN_HGEMM_ONTO: C = onto + A B; AN_HGEMM_IN_PLACE: C += A B */
+    int wide;   /* rows of C begin on 16 bytes, in f32 on 8 */
+    an_i64 ldc; /* from a row of C to the next */
 };
 #ifdef AN_KERNEL /* compiled as a kernel */
 struct alignas(64) an_tensor_map {
