@@ -76,19 +76,20 @@ static bool is_approx(const an_loop_kernel *p, const an_gpu *gpu)
 
 static void wide_elements(const an_loop_kernel *p, const an_loop_launch *launch, an_gpu_form f, an_text *out)
 {
-    int64_t n = p->rows * p->cols;
+    const int64_t cols = an_round_up(p->cols, AN_WIDE), n = p->rows * cols;
     const bool is_long = n > INT32_MAX - EACH_THREADS * AN_WIDE; /* the last block reaches beyond n */
     const char *type = is_long ? "an_i64" : "int", *unsigned_type = is_long ? "an_u64" : "an_u32";
     an_text_printf(out, "    const %s i = ((%s)an_block.x * %d + (int)an_thread) * %d; /* %d columns a thread */\n",
                    type, type, launch->threads, AN_WIDE, AN_WIDE);
     if (n % ((int64_t)launch->threads * AN_WIDE)) an_text_printf(out, "    if (i >= %lld) return;\n", (long long)n);
     an_text_printf(out, "    const int r = (int)((%s)i / %lldu), c0 = (int)((%s)i %% %lldu);\n    (void)r;\n",
-                   unsigned_type, (long long)p->cols, unsigned_type, (long long)p->cols);
+                   unsigned_type, (long long)cols, unsigned_type, (long long)cols);
     if (p->shape == AN_TILE) an_text_printf(out, "    an_gemm_out wp[%d];\n    an_wide_load(wp, gemm + i);\n", AN_WIDE);
     an_gpu_vector_accesses(p, 0, f, false, "    ", out);
     an_text_printf(
         out, "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n",
         AN_WIDE);
+    an_gpu_skip_beyond_edge(p, f, "        ", out);
     if (p->shape == AN_TILE) an_text_puts(out, "        const float acc = an_gemm_value(wp[k]);\n");
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "        ", "if (c == 0) ", f, out);
     an_text_puts(out, "    }\n");
@@ -97,7 +98,9 @@ static void wide_elements(const an_loop_kernel *p, const an_loop_launch *launch,
 
 static void elements(const an_loop_kernel *p, const an_loop_launch *launch, const an_gpu *gpu, an_text *out)
 {
-    const an_gpu_form f = {.wide = launch->vector ? AN_WIDE : 0, .approx_16bit = is_approx(p, gpu)};
+    const an_gpu_form f = {.wide = launch->vector ? AN_WIDE : 0,
+                           .ragged = launch->vector && p->cols % AN_WIDE,
+                           .approx_16bit = is_approx(p, gpu)};
     if (launch->vector) {
         wide_elements(p, launch, f, out);
         return;
@@ -266,9 +269,10 @@ an_loop_launch an_render_gpu_launch(const an_loop_kernel *p, const an_gpu *gpu)
     const an_dialect *d = gpu->dialect;
     if (an_gpu_reduces_rows(p)) return an_gpu_reduce_launch(p, gpu);
     int64_t n = p->rows * p->cols;
-    if (d->vector_access && p->shape != AN_COL && p->cols % AN_WIDE == 0 && n >= WIDE_FROM && n / AN_WIDE <= INT32_MAX)
-        return (an_loop_launch){
-            .blocks = an_ceil_div(n, (int64_t)EACH_THREADS * AN_WIDE), .threads = EACH_THREADS, .vector = true};
+    const int64_t vectors = p->rows * an_ceil_div(p->cols, AN_WIDE);
+    const bool whole = p->cols % AN_WIDE == 0 || (p->shape == AN_ROW && an_gpu_all_vector_accesses(p, AN_WIDE));
+    if (d->vector_access && p->shape != AN_COL && whole && n >= WIDE_FROM && vectors <= INT32_MAX)
+        return (an_loop_launch){.blocks = an_ceil_div(vectors, EACH_THREADS), .threads = EACH_THREADS, .vector = true};
     if (d->block_per_row && is_long_column(p))
         return (an_loop_launch){.blocks = n / 32, .threads = 32 * AN_RUN_LANES, .lane_per_subgroup = true};
     int threads = (int)AN_MIN(p->shape == AN_COL ? COL_THREADS : EACH_THREADS, AN_MAX(an_round_up(n, 32), 32));
@@ -386,7 +390,7 @@ static void epilogue_functions(const an_loop_kernel *p, an_text *out)
     an_text_puts(out, "};\n");
     epilogue_function(p, "an_epilogue_load(an_epilogue_in &in, int r, int c0", true, out);
     for (int i = 0; i < p->n_ins; i++)
-        if (is_read_ahead(p, i)) an_gpu_vector_access(p, i, "", "    ", out);
+        if (is_read_ahead(p, i)) an_gpu_vector_access(p, i, f, "", "    ", out);
     an_text_puts(out, "}\n");
     epilogue_function(p, "an_epilogue_prefetch(int r, int c0", false, out);
     for (int i = 0; i < p->n_ins; i++) {

@@ -11,6 +11,7 @@ extern const char *const an_gpu_storage[AN_N_DTYPES], *const an_gpu_computed[AN_
 /* The form of a kernel's inner loop. All zero: one column a thread; the other forms are for the fast mode of CUDA. */
 typedef struct an_gpu_form {
     int wide;    /* columns of a thread in vector accesses, 0: one column */
+    bool ragged; /* the last vector of a row has columns beyond its edge, which are neither computed nor stored */
     int blocks;  /* the row is kept between phases: in registers, a lane holding this many vectors of `wide` columns */
     bool shared; /* ... or by the thread block in shared memory, each thread its own columns */
     bool approx_16bit; /* inputs and outputs have 16 bits: exp and erf are approximated to that */
@@ -30,12 +31,18 @@ void an_gpu_instruction(const an_loop_kernel *p, int i, const char *indent, cons
 
 /* Whether instruction `in` can access `wide` neighbouring columns at once: its index is c plus a multiple of `wide`. */
 bool an_gpu_is_vector_access(const an_loop_kernel *p, const an_ins *in, int wide);
+/* Whether every load and store of a column is such an access, so that a row may end within one (`ragged`). */
+bool an_gpu_all_vector_accesses(const an_loop_kernel *p, int wide);
+/* ", 693 - c0": how many columns are left, where a row may end within a vector; and the test that skips column c beyond it. */
+void an_gpu_edge(const an_loop_kernel *p, an_gpu_form f, an_text *out);
+void an_gpu_skip_beyond_edge(const an_loop_kernel *p, an_gpu_form f, const char *indent, an_text *out);
 /* Whether what i loads or stores is kept for later phases, in registers or shared memory. */
 bool an_gpu_is_kept(const an_loop_kernel *p, int i, an_gpu_form f);
 /* The address of its element at column c0. */
 void an_gpu_address(const an_loop_kernel *p, const an_ins *in, an_text *out);
 /* One vector load or store at c0; and all of a phase's, around its loop over the columns of a thread. */
-void an_gpu_vector_access(const an_loop_kernel *p, int i, const char *block, const char *indent, an_text *out);
+void an_gpu_vector_access(const an_loop_kernel *p, int i, an_gpu_form f, const char *block, const char *indent,
+                          an_text *out);
 void an_gpu_vector_accesses(const an_loop_kernel *p, int phase, an_gpu_form f, bool stores, const char *indent,
                             an_text *out);
 

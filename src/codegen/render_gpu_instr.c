@@ -132,6 +132,34 @@ bool an_gpu_is_vector_access(const an_loop_kernel *p, const an_ins *in, int wide
     return true;
 }
 
+bool an_gpu_all_vector_accesses(const an_loop_kernel *p, int wide)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if ((in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE) || in->scope != AN_SCOPE_COL) continue;
+        if (!an_gpu_is_vector_access(p, in, wide)) return false;
+        n++;
+    }
+    return n > 0;
+}
+
+void an_gpu_edge(const an_loop_kernel *p, an_gpu_form f, an_text *out)
+{
+    if (f.ragged && f.blocks && !f.shared) /* the loop is unrolled: a constant in all blocks but the last */
+        an_text_printf(out, ", b < %d ? %d : %lld - c0", f.blocks - 1, f.wide, (long long)p->cols);
+    else if (f.ragged)
+        an_text_printf(out, ", %lld - c0", (long long)p->cols);
+}
+
+void an_gpu_skip_beyond_edge(const an_loop_kernel *p, an_gpu_form f, const char *indent, an_text *out)
+{
+    if (f.ragged && f.blocks && !f.shared)
+        an_text_printf(out, "%sif (b == %d && c >= %lld) continue;\n", indent, f.blocks - 1, (long long)p->cols);
+    else if (f.ragged)
+        an_text_printf(out, "%sif (c >= %lld) continue;\n", indent, (long long)p->cols);
+}
+
 /* The instruction that already has the columns of load i in registers: an earlier load of the same, or the store to that
  * place; i itself when there is none. */
 static int source_of(const an_loop_kernel *p, int i, int wide)
@@ -404,7 +432,8 @@ void an_gpu_address(const an_loop_kernel *p, const an_ins *in, an_text *out)
     an_ix_text(&p->ix, in->ix, fits(&p->ix, in->ix, 0) ? narrow_c0 : wide_c0, out);
 }
 
-void an_gpu_vector_access(const an_loop_kernel *p, int i, const char *block, const char *indent, an_text *out)
+void an_gpu_vector_access(const an_loop_kernel *p, int i, an_gpu_form f, const char *block, const char *indent,
+                          an_text *out)
 {
     const an_ins *in = &p->ins[i];
     const bool stores = in->kind == AN_INS_STORE;
@@ -415,6 +444,7 @@ void an_gpu_vector_access(const an_loop_kernel *p, int i, const char *block, con
         an_text_printf(out, "an_wide_load(w%d%s, ", i, block);
     an_gpu_address(p, in, out);
     if (stores) an_text_printf(out, ", w%d%s", i, block);
+    an_gpu_edge(p, f, out);
     an_text_puts(out, ");\n");
 }
 
@@ -435,7 +465,7 @@ static void shared_moves(const an_loop_kernel *p, int phase, an_gpu_form f, bool
             an_text_printf(out, "%s%s w%d[%d];\n", indent, pairs ? "an_u32" : an_gpu_storage[p->arg[in->arg].dtype],
                            source, f.wide >> pairs);
         if (stores != is_store || !first) continue;
-        if (is_store || !lasts) an_gpu_vector_access(p, i, "", indent, out);
+        if (is_store || !lasts) an_gpu_vector_access(p, i, f, "", indent, out);
         if (lasts)
             an_text_printf(out, "%san_shared_row_%s(w%d, row%d + at);\n", indent, is_store ? "store" : "load", source,
                            source);
@@ -456,6 +486,6 @@ void an_gpu_vector_accesses(const an_loop_kernel *p, int phase, an_gpu_form f, b
         const bool there = kept || (f.blocks && source_of(p, i, f.wide) != i); /* declared and loaded earlier */
         if (!stores && !there)
             an_text_printf(out, "%s%s w%d[%d];\n", indent, an_gpu_storage[p->arg[in->arg].dtype], i, f.wide);
-        if (stores == is_store && (stores || !there)) an_gpu_vector_access(p, i, kept ? "[b]" : "", indent, out);
+        if (stores == is_store && (stores || !there)) an_gpu_vector_access(p, i, f, kept ? "[b]" : "", indent, out);
     }
 }

@@ -119,14 +119,19 @@ static void narrow_columns(const an_loop_kernel *p, int phase, bool shared, an_t
     an_text_puts(out, "    }\n");
 }
 
-/* The head of the loop over the columns of a lane, or of one of `threads`; unrolled where registers keep the row. */
-static void wide_loop(const an_loop_kernel *p, an_gpu_form f, int threads, an_text *out)
+static void place_in_shared(an_gpu_form f, an_text *out)
+{
+    if (f.shared) an_text_printf(out, "        const int at = (int)((an_u32)c0 / %du);\n", f.wide);
+}
+
+/* The head of the loop over the first `cols` columns of a lane, or of one of `threads`; unrolled where registers keep the row. */
+static void wide_loop(const an_loop_kernel *p, an_gpu_form f, int64_t cols, int threads, an_text *out)
 {
     const int step = f.wide * (threads ? threads : 32);
     if (!f.blocks || f.shared) {
         an_text_printf(out, "    for (int c0 = %d * %s; c0 < %lld; c0 += %d) {\n", f.wide, threads ? "an_thread" : "l",
-                       (long long)p->cols, step);
-        if (f.shared) an_text_printf(out, "        const int at = (int)((an_u32)c0 / %du);\n", f.wide);
+                       (long long)cols, step);
+        place_in_shared(f, out);
         return;
     }
     an_text_printf(out, "    AN_UNROLL for (int b = 0; b < %d; b++)\n    {\n        const int c0 = %d * b + %d * l;\n",
@@ -141,10 +146,10 @@ static void kept_rows(const an_loop_kernel *p, an_gpu_form f, an_text *out)
         if (an_gpu_is_kept(p, i, f))
             an_text_printf(out, "    %s w%d[%d][%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, f.blocks,
                            f.wide);
-    wide_loop(p, f, 0, out);
+    wide_loop(p, f, p->cols, 0, out);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_LOAD && an_gpu_is_kept(p, i, f))
-            an_gpu_vector_access(p, i, "[b]", "        ", out);
+            an_gpu_vector_access(p, i, f, "[b]", "        ", out);
     an_text_puts(out, "    }\n");
 }
 
@@ -170,30 +175,31 @@ static void shared_rows(const an_loop_kernel *p, an_gpu_form f, const an_loop_la
     for (int i = 0; i < p->n_ins; i++) {
         if (!an_gpu_is_kept(p, i, f)) continue;
         const int pieces = (int)an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * f.wide / 16;
-        an_text_printf(out, "    const an_shared_row<%lld> row%d = {an_row + %lld};\n", (long long)(p->cols / f.wide),
-                       i, (long long)used);
-        used += p->cols / f.wide * pieces;
+        an_text_printf(out, "    const an_shared_row<%lld> row%d = {an_row + %lld};\n",
+                       (long long)an_ceil_div(p->cols, f.wide), i, (long long)used);
+        used += an_ceil_div(p->cols, f.wide) * pieces;
     }
-    wide_loop(p, f, launch->threads, out);
+    wide_loop(p, f, p->cols, launch->threads, out);
     for (int i = 0; i < p->n_ins; i++) {
         if (p->ins[i].kind != AN_INS_LOAD || !an_gpu_is_kept(p, i, f)) continue;
         an_text_printf(out, "        an_shared_row_fetch<%d>(row%d + at, ", f.wide, i);
         an_gpu_address(p, &p->ins[i], out);
+        an_gpu_edge(p, f, out);
         an_text_puts(out, ");\n");
     }
     an_text_puts(out, "    }\n");
 }
 
-/* Several columns a lane at a time: 128 partial sums or more instead of 32, so only in fast mode. */
-static void wide_columns(const an_loop_kernel *p, int phase, an_gpu_form f, int threads, an_text *out)
+/* `wide` columns from c0 on. */
+static void wide_vector(const an_loop_kernel *p, int phase, an_gpu_form f, an_text *out)
 {
-    wide_loop(p, f, threads, out);
     an_gpu_vector_accesses(p, phase, f, false, "        ", out);
     an_text_printf(
         out,
         "        AN_UNROLL for (int k = 0; k < %d; k++)\n        {\n            const int c = c0 + k;\n         "
         "   (void)c;\n",
         f.wide);
+    an_gpu_skip_beyond_edge(p, f, "            ", out);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == phase && is_column(&p->ins[i])) an_gpu_instruction(p, i, "            ", "", f, out);
     for (int i = 0; i < p->n_ins; i++)
@@ -204,10 +210,34 @@ static void wide_columns(const an_loop_kernel *p, int phase, an_gpu_form f, int 
     an_text_puts(out, "    }\n");
 }
 
+/* Several columns a lane at a time: 128 partial sums or more instead of 32, so only in fast mode. The vector in which a row
+ * ends has a text of its own, since a test at each column would cost more than the arithmetic; where the loop is unrolled,
+ * the test is in its last block alone. */
+static void wide_columns(const an_loop_kernel *p, int phase, an_gpu_form f, int threads, an_text *out)
+{
+    const bool apart = f.ragged && (!f.blocks || f.shared);
+    const int64_t vectors = p->cols / f.wide;
+    an_gpu_form whole = f;
+    whole.ragged = f.ragged && !apart;
+    wide_loop(p, whole, apart ? vectors * f.wide : p->cols, threads, out);
+    wide_vector(p, phase, whole, out);
+    if (!apart) return;
+    an_text_printf(out, "    if (%s == %d) {\n        const int c0 = %lld;\n", threads ? "an_thread" : "l",
+                   (int)(vectors % (threads ? threads : 32)), (long long)(vectors * f.wide));
+    place_in_shared(f, out);
+    wide_vector(p, phase, f, out);
+}
+
+/* A row of no multiple of `wide` columns, but in memory with padded rows (the loss over 50,257 logits). */
+static bool is_ragged(const an_loop_kernel *p, int wide)
+{
+    return p->cols % wide && an_gpu_all_vector_accesses(p, wide);
+}
+
 /* Not for arg max, which needs its one order of columns. */
 static bool wide_rows(const an_loop_kernel *p, const an_gpu *gpu)
 {
-    bool wide = an_gpu_fast(gpu) && p->cols % ROW_WIDE == 0 && p->cols >= 32 * ROW_WIDE;
+    bool wide = an_gpu_fast(gpu) && (p->cols % ROW_WIDE == 0 || is_ragged(p, ROW_WIDE)) && p->cols >= 32 * ROW_WIDE;
     for (int i = 0; i < p->n_ins; i++) wide &= p->ins[i].kind != AN_INS_REDUCE || p->ins[i].op != AN_OP_ARGMAX;
     return wide;
 }
@@ -237,16 +267,19 @@ static bool is_approx_row(const an_loop_kernel *p)
 static an_gpu_form long_row_form(const an_loop_kernel *p)
 {
     an_gpu_form f = {.wide = ROW_WIDE, .blocks = 1, .shared = true, .approx_16bit = is_approx_row(p)};
-    if (p->cols % (2 * ROW_WIDE) == 0 && vector_accesses(p, 2 * ROW_WIDE) == vector_accesses(p, ROW_WIDE)) f.wide *= 2;
+    f.ragged = p->cols % ROW_WIDE || (p->cols >= LONG_ROW && is_ragged(p, 2 * ROW_WIDE));
+    if (f.ragged ? is_ragged(p, 2 * ROW_WIDE)
+                 : p->cols % (2 * ROW_WIDE) == 0 && vector_accesses(p, 2 * ROW_WIDE) == vector_accesses(p, ROW_WIDE))
+        f.wide *= 2;
     const int64_t bytes = kept_bytes(p, f);
-    if (bytes && bytes * p->cols <= KEPT_BYTES) return f;
-    return (an_gpu_form){.wide = ROW_WIDE, .approx_16bit = f.approx_16bit};
+    if (bytes && bytes * an_round_up(p->cols, f.wide) <= KEPT_BYTES) return f;
+    return (an_gpu_form){.wide = f.ragged ? f.wide : ROW_WIDE, .ragged = f.ragged, .approx_16bit = f.approx_16bit};
 }
 
 /* Threads of a block that keeps its row: the number that leaves the fewest idle in the last iteration. */
 static int long_row_threads(const an_loop_kernel *p, an_gpu_form f)
 {
-    const int64_t pieces = p->cols / f.wide;
+    const int64_t pieces = an_ceil_div(p->cols, f.wide);
     int best = KEPT_THREADS;
     for (int t = KEPT_THREADS; t >= KEPT_THREADS / 2; t -= 32)
         if (an_round_up(pieces, t) < an_round_up(pieces, best)) best = t;
@@ -265,11 +298,12 @@ static size_t held_bytes(const an_loop_kernel *p, an_gpu_form f)
 
 static an_gpu_form rows_form(const an_loop_kernel *p, const an_loop_launch *launch, const an_gpu *gpu)
 {
-    an_gpu_form f = {.wide = wide_rows(p, gpu) ? ROW_WIDE : 0};
     if (launch->block_reduces) return long_row_form(p);
+    an_gpu_form f = {.wide = wide_rows(p, gpu) ? ROW_WIDE : 0};
+    f.ragged = f.wide && p->cols % ROW_WIDE;
     if (!f.wide || launch->block_per_row || (p->n_phases < 2 && !p->run)) return f;
-    const an_gpu_form kept = {.wide = f.wide,
-                              .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS)};
+    const an_gpu_form kept = {
+        .wide = f.wide, .ragged = f.ragged, .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS)};
     return held_bytes(p, kept) <= 4 * KEPT_REGISTERS ? kept : f;
 }
 
@@ -438,7 +472,7 @@ an_loop_launch an_gpu_reduce_launch(const an_loop_kernel *p, const an_gpu *gpu)
         const an_gpu_form f = long_row_form(p);
         return (an_loop_launch){.blocks = p->rows,
                                 .threads = f.shared ? long_row_threads(p, f) : ROW_THREADS,
-                                .shared_bytes = f.shared ? (int)(kept_bytes(p, f) * p->cols) : 0,
+                                .shared_bytes = f.shared ? (int)(kept_bytes(p, f) * an_round_up(p->cols, f.wide)) : 0,
                                 .block_per_row = true,
                                 .two_per_sm = f.shared,
                                 .block_reduces = true};

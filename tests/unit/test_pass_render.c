@@ -1,5 +1,8 @@
-/* test_pass_render.c: kernels of equal text are one kernel. */
+/* test_pass_render.c: kernels of equal text are one kernel; rows of padded memory are rendered in vectors. */
 #include "plan_case.h"
+
+#include "codegen/dialect.h"
+#include "codegen/render.h"
 
 static void layers_of_equal_shape_share_a_kernel(void **state)
 {
@@ -48,6 +51,51 @@ static void what_a_dialect_cannot_express_is_named(void **state)
     plan_close(&p);
 }
 
+/* The CUDA text of x sum(x) along rows of `cols` bf16 numbers between two products, which pad them. */
+static char *text_of_rows(plan_case *p, int cols, an_text *text)
+{
+    const an_gpu gpu = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true};
+    plan_open(p);
+    p->target.library_gemm = true;
+    an_tensor *x = MATMUL(case_leaf(&p->c, AN_LEAF_PARAM, AN_BF16, AN_SHAPE(64, 64), -1, 1),
+                          case_leaf(&p->c, AN_LEAF_PARAM, AN_BF16, AN_SHAPE(64, cols), -1, 1));
+    an_tensor *y = MUL(x, SUM(x, AN_AXIS(1)));
+    plan_root(p, EXP(MATMUL(y, case_leaf(&p->c, AN_LEAF_PARAM, AN_BF16, AN_SHAPE(cols, 64), -1, 1))));
+    plan_run(p, "render");
+    for (int k = 0; k < p->plan.n_kernels; k++)
+        if (p->plan.kernel[k].kind == AN_KERNEL_LOOP && p->plan.kernel[k].u.loop->cols == cols)
+            an_render_gpu(p->plan.kernel[k].u.loop, "row", &gpu, NULL, false, text);
+    assert_non_null(text->data);
+    return text->data;
+}
+
+/* A row that ends within a vector is read and written like others, and its last vector apart, up to the edge. */
+static void a_row_of_no_multiple_of_eight_columns_is_moved_in_vectors(void **state)
+{
+    (void)state;
+    plan_case p;
+    an_text text = {0};
+    const char *of = text_of_rows(&p, 8201, &text); /* a block a row, kept in shared memory */
+    assert_non_null(strstr(of, "an_shared_row_fetch<8>("));
+    assert_non_null(strstr(of, "c0 < 8200;"));
+    assert_non_null(strstr(of, "const int c0 = 8200;"));
+    assert_non_null(strstr(of, "if (c >= 8201) continue;"));
+    assert_non_null(strstr(of, ", 8201 - c0);"));
+    an_text_free(&text);
+    plan_close(&p);
+    of =
+        text_of_rows(&p, 201, &text); /* a subgroup a row, kept in registers: the edge is in the second of two blocks */
+    assert_non_null(strstr(of, "b < 1 ? 4 : 201 - c0"));
+    assert_non_null(strstr(of, "if (b == 1 && c >= 201) continue;"));
+    an_text_free(&text);
+    plan_close(&p);
+    of = text_of_rows(&p, 8208, &text);
+    assert_non_null(strstr(of, "an_shared_row_fetch<8>("));
+    assert_null(strstr(of, "continue;"));
+    an_text_free(&text);
+    plan_close(&p);
+}
+
 /* A total of 10,000 elements goes through rows of 4,096, the last of which is not full. */
 static void rows_inside_their_guard_are_summed_without_it(void **state)
 {
@@ -70,6 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_of_equal_shape_share_a_kernel),
         cmocka_unit_test(kernels_that_differ_in_extents_share_their_text),
+        cmocka_unit_test(a_row_of_no_multiple_of_eight_columns_is_moved_in_vectors),
         cmocka_unit_test(rows_inside_their_guard_are_summed_without_it),
         cmocka_unit_test(what_a_dialect_cannot_express_is_named),
     };

@@ -91,6 +91,24 @@ template <class T, int n> AN_FN void an_wide_store(T *p, const T (&x)[n])
         AN_UNROLL for (int i = 0; i < n; i++) p[i] = x[i];
     }
 }
+/* The same at the end of a row, of which `left` columns are left: what is beyond is 0, and is not stored. */
+template <class T, int n> AN_FN void an_wide_load(T (&x)[n], const T *p, int left)
+{
+    if (left >= n) {
+        an_wide_load(x, p);
+    } else {
+        AN_UNROLL for (int i = 0; i < n; i++) x[i] = i < left ? p[i] : (T)0;
+    }
+}
+template <class T, int n> AN_FN void an_wide_store(T *p, const T (&x)[n], int left)
+{
+    if (left >= n) {
+        an_wide_store(p, x);
+    } else {
+        AN_UNROLL for (int i = 0; i < n; i++)
+            if (i < left) p[i] = x[i];
+    }
+}
 #endif
 
 /* ---- conversions: rounding to a storage dtype in registers; float to integer truncates, saturates, NaN is 0 */
@@ -248,6 +266,17 @@ template <int n, class T, int units> AN_FN void an_shared_row_fetch(an_shared_ro
     } else {
         T x[n];
         AN_UNROLL for (int i = 0; i < n; i++) x[i] = from[i];
+        an_shared_row_store(x, to);
+    }
+}
+/* The same at the end of a row, of which `left` columns are left: what is beyond is 0. */
+template <int n, class T, int units> AN_FN void an_shared_row_fetch(an_shared_row_at<units> to, const T *from, int left)
+{
+    if (left >= n) {
+        an_shared_row_fetch<n>(to, from);
+    } else {
+        T x[n];
+        AN_UNROLL for (int i = 0; i < n; i++) x[i] = i < left ? from[i] : (T)0;
         an_shared_row_store(x, to);
     }
 }
