@@ -1,7 +1,9 @@
-/* pad_rows.c: rows of a library GEMM's operands and results begin on 16 bytes (alignment).
+/* pad_rows.c: rows of a library GEMM's operands and results, and of what is computed beside them, begin on 16 bytes
+ * (alignment).
  *
  * A library's GEMMs are three times slower on rows that do not (bench_cublaslt: 16384 x 65 x 384 and its gradients in
- * bf16 take 71 us, of 72 columns 23). So a tensor that GEMMs write or read gets padded rows:
+ * bf16 take 71 us, of 72 columns 23), and an elementwise kernel moves one element a thread instead of eight. So a tensor that
+ * GEMMs, attention or elementwise kernels write or read gets padded rows:
  *
  *     logits [16384,65] bf16    65 columns are 130 bytes: strides (72, 1), 7 elements of padding a row
  *
@@ -19,9 +21,24 @@ static bool reads_strided(const an_planner *w, int32_t id, int s)
     return n->op == AN_OP_ATTENTION_GRAD ? s != LSE : n->op == AN_OP_MATMUL && an_matmul_is_gemm(w, n);
 }
 
-/* operand[id]: a GEMM writes or reads it, and nothing needs it contiguous. */
+/* Rows of numbers that an elementwise kernel writes: those that it reads beside them are GEMMs' results or operands, and eight
+ * columns at a time want all of them aligned. */
+static bool is_elementwise(const struct an_tensor *n)
+{
+    return (an_ops[n->op].cls == AN_CLS_ELEM || n->op == AN_OP_CAST) && n->rank > 1 &&
+           (n->dtype == AN_BF16 || n->dtype == AN_F32);
+}
+
+/* operand[id]: a GEMM or attention writes or reads it, or an elementwise kernel writes it, and nothing needs it contiguous.
+ * What a concatenation reads may be written in its place, where its strides are not its own. */
 static void find_operands(const an_planner *w, bool *operand, bool *contiguous)
 {
+    for (int32_t id = 0; id < w->g->n; id++) operand[id] = w->node[id].live && is_elementwise(w->g->node[id]);
+    for (int32_t id = 0; id < w->g->n; id++) {
+        const struct an_tensor *n = w->g->node[id];
+        for (int s = 0; w->node[id].live && n->op == AN_OP_CONCAT && s < n->n_src; s++)
+            operand[an_base(w, n->src[s])] = false;
+    }
     for (int32_t id = 0; id < w->g->n; id++) {
         const struct an_tensor *n = w->g->node[id];
         if (!w->node[id].live || an_is_view(w, id)) continue;
@@ -30,7 +47,7 @@ static void find_operands(const an_planner *w, bool *operand, bool *contiguous)
         contiguous[id] |= !gemm && n->op != AN_OP_ATTENTION && !an_is_inlinable(w, id);
         for (int s = 0; s < n->n_src; s++) {
             const int32_t base = an_base(w, n->src[s]);
-            operand[base] |= gemm;
+            operand[base] |= gemm || n->op == AN_OP_ATTENTION || n->op == AN_OP_ATTENTION_GRAD;
             contiguous[base] |= !reads_strided(w, id, s);
         }
     }
@@ -38,27 +55,45 @@ static void find_operands(const an_planner *w, bool *operand, bool *contiguous)
     for (int32_t id = 0; id < w->g->n; id++) operand[id] &= !contiguous[id];
 }
 
+/* A row that is padded, in elements. A long one of bf16 begins on 32 bytes, a sector of the cache: the copy engine takes 128
+ * bytes of a row at a time, which are five sectors instead of four where rows begin between two. */
+static int64_t padded_row(int64_t row, int64_t unit, an_dtype dtype)
+{
+    enum { SECTOR = 16, LONG = 128 };
+    return an_round_up(row, dtype == AN_BF16 && row >= LONG ? SECTOR : unit);
+}
+
 /* Attention's result [B,H,T,D], stored as [B,T,H D] (layout_hints): rows of H D elements. */
 static void pad_attention(const struct an_tensor *n, int64_t *stride)
 {
     enum { B, H, T, D };
-    const int64_t row = (int64_t)n->shape[H] * n->shape[D],
-                  padded = an_round_up(row, 16 / (int64_t)an_dtype_bytes((an_dtype)n->dtype));
+    const int64_t row = (int64_t)n->shape[H] * n->shape[D], unit = 16 / (int64_t)an_dtype_bytes((an_dtype)n->dtype),
+                  padded = row % unit ? padded_row(row, unit, (an_dtype)n->dtype) : row;
     if (stride[D] != 1 || stride[H] != n->shape[D] || stride[T] != row || stride[B] != n->shape[T] * row) return;
     stride[T] = padded;
     stride[B] = n->shape[T] * padded;
 }
 
+/* Of how many elements a row is a multiple that needs no padding: 16 bytes; of an f32 sum of bf16 products 32, so that what
+ * reads it next to bf16 can take eight columns at a time of both. */
+static int64_t unit_of(const an_planner *w, const struct an_tensor *n)
+{
+    enum { ALIGN = 16, VECTOR = 8 };
+    const bool sums = n->op != AN_OP_MATMUL || w->g->node[n->src[0]]->dtype == AN_BF16;
+    return sums ? VECTOR : ALIGN / (int64_t)an_dtype_bytes((an_dtype)n->dtype);
+}
+
 /* Strides of node `id` with padded rows; NULL: its rows need no padding, or there is no memory. */
 static int64_t *padded_strides(an_planner *w, int32_t id, an_status *status)
 {
-    enum { ALIGN = 16, SMALL = 1 << 10 };
+    enum { SMALL = 1 << 10 };
     const struct an_tensor *n = w->g->node[id];
-    const int64_t unit = ALIGN / (int64_t)an_dtype_bytes((an_dtype)n->dtype);
+    const int64_t unit = unit_of(w, n);
     int axis = n->rank - 1; /* the axis that makes rows */
     while (axis > 0 && n->shape[axis] == 1) axis--;
     if (axis < 1 || n->numel < SMALL || n->shape[axis] < unit || n->shape[axis] % unit == 0) return NULL;
-    int64_t *stride = AN_NEW_ARRAY(&w->scratch, int64_t, AN_MAX_RANK), next = an_round_up(n->shape[axis], unit);
+    int64_t *stride = AN_NEW_ARRAY(&w->scratch, int64_t, AN_MAX_RANK),
+            next = padded_row(n->shape[axis], unit, (an_dtype)n->dtype);
     if (!stride) {
         *status = an_fail_nomem(w->err, "the planner's layouts", sizeof *stride * AN_MAX_RANK);
         return NULL;

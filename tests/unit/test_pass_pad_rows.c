@@ -68,6 +68,55 @@ static void attention_reads_and_writes_padded_rows(void **state)
     plan_close(&p);
 }
 
+/* A product in bf16 of this many columns, which another product reads. */
+static int64_t bf16_row(int columns)
+{
+    plan_case p;
+    plan_open(&p);
+    p.target.library_gemm = true;
+    an_tensor *logits = MATMUL(case_leaf(&p.c, AN_LEAF_PARAM, AN_BF16, AN_SHAPE(64, 64), -1, 1),
+                               case_leaf(&p.c, AN_LEAF_PARAM, AN_BF16, AN_SHAPE(64, columns), -1, 1));
+    plan_root(&p, EXP(MATMUL(logits, case_leaf(&p.c, AN_LEAF_PARAM, AN_BF16, AN_SHAPE(columns, 64), -1, 1))));
+    plan_run(&p, "pad_rows");
+    const int64_t *s = plan_node(&p, logits)->stride, row = s ? s[0] : columns;
+    plan_close(&p);
+    return row;
+}
+
+static void long_rows_of_bf16_begin_on_a_sector_of_the_cache(void **state)
+{
+    (void)state;
+    assert_int_equal(bf16_row(65), 72); /* 16 bytes */
+    assert_int_equal(bf16_row(693), 704);
+    assert_int_equal(bf16_row(2340), 2352);
+    assert_int_equal(bf16_row(520), 520); /* what is aligned stays as it is */
+}
+
+/* x, computed from a product and read by a sum along its rows alone, has rows like the product's, unless it is a part of a
+ * concatenation, which is written where that is. */
+static const int64_t *beside(plan_case *p, bool part)
+{
+    plan_open(p);
+    p->target.library_gemm = true;
+    an_tensor *product = MATMUL(plan_param(p, 32, 64), plan_param(p, 64, 65)), *x = EXP(product);
+    plan_root(p, SUM(part ? an_concat_at(AT, (an_tensor *[]){x, EXP(x)}, 2, 0) : x, AN_AXIS(1)));
+    plan_run(p, "pad_rows");
+    return plan_node(p, x)->stride;
+}
+
+static void what_is_computed_beside_a_product_has_padded_rows_too(void **state)
+{
+    (void)state;
+    plan_case p;
+    const int64_t *s = beside(&p, false);
+    assert_non_null(s);
+    assert_int_equal(s[0], 72); /* eight columns at a time */
+    assert_int_equal(s[1], 1);
+    plan_close(&p);
+    assert_null(beside(&p, true));
+    plan_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -75,6 +124,8 @@ int main(void)
         cmocka_unit_test(what_is_read_back_stays_contiguous),
         cmocka_unit_test(without_a_library_there_is_no_padding),
         cmocka_unit_test(attention_reads_and_writes_padded_rows),
+        cmocka_unit_test(long_rows_of_bf16_begin_on_a_sector_of_the_cache),
+        cmocka_unit_test(what_is_computed_beside_a_product_has_padded_rows_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
