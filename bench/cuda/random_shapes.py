@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training steps of GPTs of random shapes on an NVIDIA GPU: anneal beside torch.compile, both sides of a row one after the other.
 
-    python3 bench/cuda/random_shapes.py ANNEAL RESULTS [--seconds N] [--rows N] [--commit HASH] [--together N]
+    python3 bench/cuda/random_shapes.py ANNEAL RESULTS [--seconds N] [--rows N] [--only N,N...] [--commit HASH] [--together N]
 
 Half of the rows are always the same, half are drawn from the commit's hash. Rows that the file RESULTS has are not run again, and no group of
 rows is begun after --seconds, so calls of any length add up to the table, which is printed each time with the median and the least ratio
@@ -84,6 +84,7 @@ def main():
     p.add_argument("results")
     p.add_argument("--seconds", type=float, default=300)
     p.add_argument("--rows", type=int, default=24)
+    p.add_argument("--only", default="", help="numbers of rows, from 0")
     p.add_argument("--together", type=int, default=8)
     p.add_argument("--commit", default="")
     a = p.parse_args()
@@ -93,6 +94,7 @@ def main():
         with open(a.results) as f:
             results = {json.dumps(x["row"]): x for x in map(json.loads, f)}
     wanted = rows(commit, a.rows)
+    wanted = [wanted[int(i)] for i in a.only.split(",")] if a.only else wanted
     todo = [row for row in wanted if json.dumps(row) not in results]
     while todo and time.monotonic() - began < a.seconds:
         group, todo = todo[: a.together], todo[a.together :]
