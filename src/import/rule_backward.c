@@ -153,8 +153,10 @@ an_status an_rule_convolution_backward(an_build *b, const an_pt2_node *n)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "an input without a batch");
     if (n->arg[1].value == n->arg[2].value)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "one tensor as input and weight");
-    make_last(b, n, 1);
-    make_last(b, n, 0);
+    if (an_in_value(b, n, 0).last || an_in_bool(b, n, 7) || !an_conv_is_by_planes(b, n, 1, 4, 5, 9)) {
+        make_last(b, n, 1);
+        make_last(b, n, 0);
+    }
     for (int k = 0; k < 2; k++) { /* bilinear: two gradients, each with the other argument fixed */
         const int x[1] = {k + 1};
         if (!an_out_used(n, k)) continue;

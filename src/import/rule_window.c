@@ -89,8 +89,35 @@ static int weight_rank(an_build *b, const an_pt2_node *n)
     return an_rank(an_in_value(b, n, 1).t);
 }
 
+bool an_conv_is_by_planes(an_build *b, const an_pt2_node *n, int x_at, int stride, int pad, int groups)
+{
+    const an_built_value x = an_in_value(b, n, x_at), w = an_in_value(b, n, x_at + 1);
+    if (x.last || an_rank(x.t) != 4 || an_rank(w.t) != 4 || an_in_int(b, n, groups) != 1) return false;
+    const an_window s = window_of(b, n, 4, stride, pad, stride);
+    const an_shape in = an_shape_of(x.t), k = an_shape_of(an_plain(w.t, w.last));
+    if (k.dim[2] != 1 || k.dim[3] != 1 || s.stride_h != 1 || s.stride_w != 1 || s.pad_h || s.pad_w) return false;
+    if (an_dtype_of(x.t) != AN_F64 && (an_dtype_of(x.t) != AN_F32 || an_get_policy(b->cx).matmul != AN_F32))
+        return false;
+    if (an_dtype_of(w.t) != an_dtype_of(x.t) || k.dim[1] != in.dim[1]) return false;
+    return in.dim[0] > 0 && AN_MIN(k.dim[0], k.dim[1]) > 0 && AN_MIN(k.dim[0], k.dim[1]) <= in.dim[2] * in.dim[3];
+}
+
+/* A 1x1 convolution of an input [N,C,H,W] as products of w with the pixels [C,HW] of each image: nothing is transposed. */
+static an_status by_planes(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
+    const an_shape s = an_shape_of(x);
+    const int64_t O = an_dim(w, 0), C = s.dim[1];
+    w = an_expand_at(AN_AT, an_reshape_at(AN_AT, w, AN_SHAPE(1, O, C)), AN_SHAPE(s.dim[0], O, C));
+    an_tensor *y = an_matmul_at(AN_AT, w, an_reshape_at(AN_AT, x, AN_SHAPE(s.dim[0], C, s.dim[2] * s.dim[3])));
+    if (bias) y = an_add_at(AN_AT, y, an_reshape_at(AN_AT, bias, AN_SHAPE(1, O, 1)));
+    an_out(b, n, 0, an_reshape_at(AN_AT, y, AN_SHAPE(s.dim[0], O, s.dim[2], s.dim[3])));
+    return AN_OK;
+}
+
 an_status an_rule_conv(an_build *b, const an_pt2_node *n)
 {
+    if (an_conv_is_by_planes(b, n, 0, 3, 4, 6)) return by_planes(b, n);
     an_window s = window_of(b, n, weight_rank(b, n), 3, 4, 5);
     s.groups = (int)AN_MIN(an_in_int(b, n, 6), 1 << 20);
     return convolve(b, n, s, false);
@@ -171,6 +198,7 @@ an_status an_rule_convolution(an_build *b, const an_pt2_node *n)
         return an_rule_conv3d(b, &f);
     }
     if (an_in_bool(b, n, 6)) return transposed(b, n, 3, 4, 7, 8, 5);
+    if (an_conv_is_by_planes(b, n, 0, 3, 4, 8)) return by_planes(b, n);
     an_window s = window_of(b, n, weight_rank(b, n), 3, 4, 5);
     s.groups = (int)AN_MIN(an_in_int(b, n, 8), 1 << 20);
     return convolve(b, n, s, false);

@@ -58,6 +58,9 @@ static inline an_tensor *an_as(an_tensor *t, an_dtype dtype)
 
 /* float32 in the dtype that the precision policy gives GEMMs and convolutions; other dtypes as they are. */
 an_tensor *an_narrow(an_build *b, an_tensor *t);
+/* Whether a convolution whose input is argument x_at, its weight the next one, is 1x1 over planes that lie as PyTorch's do: then its result
+ * does too. */
+bool an_conv_is_by_planes(an_build *b, const an_pt2_node *n, int x_at, int stride, int pad, int groups);
 /* x y as matrices, in the dtype of the precision policy: it may narrow float32 operands. */
 an_tensor *an_product(an_build *b, an_tensor *x, an_tensor *y);
 /* Casts both to one dtype as PyTorch promotes: the wider one, in the order bool, integer, float. */

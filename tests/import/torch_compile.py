@@ -67,6 +67,8 @@ def one_tensor_as_query_key_and_value_has_one_gradient():
 
 @test
 def convolutions_pools_and_batch_norm_are_pytorchs():
+    for bias in (True, False):  # 1x1 over planes as they are, then channels last
+        compare(nn.Sequential(nn.Conv2d(5, 9, 1, bias=bias), nn.ReLU(), nn.Conv2d(9, 4, 3), nn.Conv2d(4, 7, 1)), torch.randn(2, 5, 6, 7))
     compare(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
                           nn.Conv2d(8, 8, 3, groups=2, stride=2), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(32, 4)), torch.randn(5, 3, 20, 20))
 
