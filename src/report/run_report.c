@@ -23,7 +23,7 @@ static const char style[] =
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     "td,th{text-align:left;vertical-align:top;padding:.15rem .9rem .15rem 0;border-bottom:1px solid var(--faint);"
     "}p,li{overflow-wrap:anywhere}td{overflow-wrap:break-word}.facts td:last-child{overflow-wrap:anywhere}"
-    "figure{margin:0}td.n,th.n{text-align:right}td.n{white-space:nowrap}th{font-weight:600}th.n{vertical-align:bottom}"
+    "figure{margin:0}td.n,th.n{text-align:right}td.n{white-space:nowrap}th{font-weight:600}"
     ".stamp{display:inline-block;border:2px solid;border-radius:.3rem;padding:0 .5rem;font-weight:700}"
     ".bad{color:var(--bad)}.good{color:var(--good)}code{font-size:.9em;overflow-wrap:anywhere}"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}"
