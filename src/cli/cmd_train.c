@@ -94,7 +94,7 @@ typedef struct console {
     char closed[AN_CONFIG_TEXT_BYTES], store[AN_CONFIG_TEXT_BYTES]; /* promises that are checked when the run begins */
 } console;
 
-/* Ctrl-C, a signal, the page's button, or anneal stop. The folder is looked at twice a second: a look is a system call. */
+/* Ctrl-C, a signal, the page's button, or anneal stop, which leaves a file in the run's folder: it is looked for twice a second. */
 static bool wants_stop(void *arg)
 {
     console *c = arg;

@@ -1,12 +1,11 @@
-/* common.c: what several commands share: exit codes, interruption (Ctrl-C, signals), finding a checkpoint and opening its
- * weights, divide_batch, the modes of a device. Printing: printing.c. What an interrupted run does: train/loop.c. */
+/* common.c: what several commands share: exit codes, finding a checkpoint and opening its weights, divide_batch, the modes of a
+ * device. Printing: printing.c. Ctrl-C and signals: interrupt.c. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "platform/platform.h"
 #include "tools/estimate.h"
 #include <anneal_tools.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,52 +32,6 @@ int an_exit_code(an_status status)
     case AN_E_INTERNAL: break;
     }
     return AN_EXIT_ENVIRONMENT;
-}
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int signal_number)
-{
-    (void)signal_number;
-    interrupted = 1;
-    an_interrupt_children(); /* a hanging compiler would delay the next check of the flag */
-}
-
-/* The default action of a signal, also for the compilers that are running. */
-static void on_early_signal(int signal_number)
-{
-    an_interrupt_children();
-    signal(signal_number, SIG_DFL);
-    raise(signal_number);
-}
-
-static void catch_ends_with(void (*handler)(int))
-{
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t i = 0; i < AN_COUNT(ends); i++) {
-        struct sigaction was, action = {.sa_handler = handler, .sa_flags = SA_RESETHAND | SA_RESTART};
-        sigemptyset(&action.sa_mask);
-        sigaction(ends[i], NULL, &was);
-        if (ends[i] != SIGHUP || was.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL); /* nohup stays nohup */
-    }
-}
-
-void an_signals_begin(void)
-{
-    an_guard_maps();
-    signal(SIGXFSZ, SIG_IGN); /* exceeding a file size limit becomes an error, not a signal */
-    catch_ends_with(on_early_signal);
-}
-
-void an_interrupt_catch(void)
-{
-    catch_ends_with(on_signal);
-}
-
-bool an_interrupt_seen(void *unused)
-{
-    (void)unused;
-    return interrupted != 0;
 }
 
 void an_nap(double seconds)

@@ -125,7 +125,8 @@ static bool is_gone(const an_comm *c, int rank)
            lock.l_type == F_UNLCK;
 }
 
-static an_status look_up(an_err *err, an_comm *c)
+/* AN_OK, the failure that was recorded, or that the process that started the ranks has ended. */
+static an_status check_job(an_err *err, an_comm *c)
 {
     AN_TRY(an_comm_status(err, c));
     if (c->parent && getppid() != c->parent)
@@ -143,8 +144,9 @@ static an_status say_ended(an_err *err, an_comm *c, int rank)
 
 an_status an_comm_shared_watch(an_err *err, an_comm *c)
 {
-    AN_TRY(look_up(err, c));
-    for (int r = 0; r < c->ranks; r++) /* it leaves and then releases its lock: asked in the other order */
+    AN_TRY(check_job(err, c));
+    for (int r = 0; r < c->ranks;
+         r++) /* a rank sets `left` before it gives up its lock, so `left` is read after the lock */
         if (r != c->rank && is_gone(c, r) && !atomic_load(&c->shared->member[r].left)) return say_ended(err, c, r);
     return AN_OK;
 }
@@ -152,7 +154,7 @@ an_status an_comm_shared_watch(an_err *err, an_comm *c)
 static an_status check_others(an_err *err, an_comm *c, int missing, uint64_t barrier, double waited)
 {
     char text[300];
-    AN_TRY(look_up(err, c));
+    AN_TRY(check_job(err, c));
     const bool ended = atomic_load(&c->shared->member[missing].left) || is_gone(c, missing);
     if (ended && atomic_load(&c->shared->member[missing].arrived) < barrier) /* else it came first, and then left */
         return say_ended(err, c, missing);

@@ -150,35 +150,35 @@ static an_status find_bytes(an_err *err, an_pt2 *a, an_pt2_tensor *t)
                    a->path, t->data->at, an_quoted(t->name, quoted), t->data->bytes, name);
 }
 
-static bool same_bytes(const an_pt2_tensor *x, const an_pt2_tensor *y)
+/* Whether two tensors are the same bytes, and an order in which such tensors are neighbours. 0: the same. */
+static int compare_bytes(const an_pt2_tensor *x, const an_pt2_tensor *y)
 {
-    return x->constant == y->constant && x->torch_dtype == y->torch_dtype && x->offset == y->offset &&
-           x->rank == y->rank && strcmp(x->file, y->file) == 0 &&
-           memcmp(x->dim, y->dim, (size_t)x->rank * sizeof x->dim[0]) == 0 &&
-           memcmp(x->stride, y->stride, (size_t)x->rank * sizeof x->stride[0]) == 0;
+    const int file = strcmp(x->file, y->file);
+    if (file) return file;
+    if (x->constant != y->constant) return x->constant ? 1 : -1;
+    if (x->torch_dtype != y->torch_dtype) return x->torch_dtype < y->torch_dtype ? -1 : 1;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    const int dims = memcmp(x->dim, y->dim, (size_t)x->rank * sizeof x->dim[0]);
+    return dims ? dims : memcmp(x->stride, y->stride, (size_t)x->rank * sizeof x->stride[0]);
 }
 
-/* Finds tied tensors in a sorted list of indices, so that the time is not quadratic in the number of tensors. */
 static int by_bytes(const void *x, const void *y)
 {
     const an_pt2_tensor *const *a = x, *const *b = y;
-    const int order = strcmp((*a)->file, (*b)->file);
-    if (order) return order;
-    if ((*a)->constant != (*b)->constant) return (*a)->constant ? 1 : -1;
-    return *a < *b ? -1 : *a > *b;
+    const int order = compare_bytes(*a, *b);
+    return order ? order : *a < *b ? -1 : *a > *b;
 }
 
+/* Finds tied tensors (shared weights) as neighbours in a sorted list: the time is not quadratic in their number. */
 static an_status find_ties(an_err *err, an_pt2 *a)
 {
     const an_pt2_tensor **order = AN_NEW_ARRAY(&a->arena, const an_pt2_tensor *, a->n_tensors + 1);
     if (!order) return an_fail_nomem(err, a->path, 0);
     for (int32_t i = 0; i < a->n_tensors; i++) order[i] = &a->tensor[a->tensor[i].first = i];
     qsort(order, (size_t)a->n_tensors, sizeof *order, by_bytes);
-    for (int32_t i = 1; i < a->n_tensors; i++) {
-        enum { LOOK_BACK = 64 }; /* tensors of one file */
-        for (int32_t k = i - 1; k >= 0 && i - k <= LOOK_BACK && strcmp(order[k]->file, order[i]->file) == 0; k--)
-            if (same_bytes(order[k], order[i])) a->tensor[order[i] - a->tensor].first = order[k]->first;
-    }
+    for (int32_t i = 1; i < a->n_tensors; i++)
+        if (compare_bytes(order[i - 1], order[i]) == 0) a->tensor[order[i] - a->tensor].first = order[i - 1]->first;
     return AN_OK;
 }
 

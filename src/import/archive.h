@@ -12,7 +12,7 @@
  * {"model":...,"eval":...,"weights":...,"constants":...}. A checkpoint keeps it beside its own tensors.
  *
  * Invariants: the file is untrusted; every tensor that is handed out lies inside its storage; tensors with the same file,
- * offset, sizes and strides are one tensor (`first`). */
+ * offset, sizes and strides are one tensor (tied weights: `first`). */
 #ifndef AN_IMPORT_ARCHIVE_H
 #define AN_IMPORT_ARCHIVE_H
 

@@ -3,7 +3,7 @@
  * Owns:      models/NAME.json (torch/_export/serde/schema.py, major version 8): inputs with their meaning, nodes and
  *            outputs. The nested graph of a wrap_with_set_grad_enabled is inlined; its results are detached where the
  *            gradient was disabled.
- * Does not:  know what an operation means, or the bytes of tensors; give symbolic sizes (dynamic shapes, SymInt) their
+ * Does not:  know what an operation means, or the bytes of tensors (archive.h, tied ones too); give symbolic sizes (dynamic shapes, SymInt) their
  *            numbers: rule_shape.c does, when a step is built.
  *
  * Invariants: the text is untrusted. A value is defined exactly once, by an input or a node, before it is read. Unknown

@@ -3,6 +3,9 @@
  * A view has no memory: reading its element at one index is reading its source's element at another. PAD and CONCAT are
  * no views, for they choose between values; they are arithmetic.
  *
+ * Which views a reader of memory takes as they are and which become copies (contiguous): insert_copies.c. How a GEMM reads a
+ * transposed operand: lower_gemm.c (strides), device/cuda/gemm_cublaslt.c (transA, transB).
+ *
  *     y = permute(reshape(x))      y[i,j] is x[(j * 4 + i)]: an_walk_views gives the index into x */
 #include "planner/planner_internal.h"
 

@@ -1,7 +1,8 @@
 /* thread_pool.c: the thread pool.
  *
  * Owns:     the worker threads and the one run in progress.
- * Does not: split work; the caller gives each task index a meaning. One run at a time: a pool is one context's.
+ * Does not: split work; the caller gives each task index a meaning. One run at a time: a pool is one context's. It does not
+ *           count cores (affinity, a container's CPU quota: an_cores_available in process_resources.c), nor pin threads.
  *
  * A run is coordinated by three atomic words:
  *   remaining  tasks that no thread has taken. A thread that decrements it from v > 0 has taken task n - v.
@@ -24,10 +25,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    LINE = 128,
-    THREADS_MAX = 1024
-};                              /* two 64-byte cache lines, which x86 prefetches in pairs; one line on Apple's cores */
+enum { LINE = 128 }; /* two 64-byte cache lines, which x86 prefetches in pairs; one line on Apple's cores */
+enum { THREADS_MAX = 1024 };
 enum { STACK_BYTES = 4 << 20 }; /* the same everywhere; macOS gives threads 512 KiB by itself */
 
 /* Long enough to bridge the gaps between the kernels of a step, short enough not to heat an idle machine. With fewer

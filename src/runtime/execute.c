@@ -2,7 +2,7 @@
  *
  * Owns: the arena and the input buffers.
  *
- * Invariant: the host neither frees nor writes what a step in flight uses. Input buffers are used round robin; one is
+ * Invariant: the host neither frees nor writes what a step in flight uses. Input buffers are used round robin (double buffering); one is
  * filled again only when the step that read it last has ended, or where the queue keeps writes in order.
  */
 #include "runtime/execute.h"

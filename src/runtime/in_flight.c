@@ -4,6 +4,8 @@
  * Owns: how many steps may be in flight (at most what the device's an_target says: STEPS_IN_FLIGHT in cuda.c,
  * AN_STEPS_IN_FLIGHT in metal_internal.h), when the program waits, and the counts of both.
  *
+ * Does not: fill inputs. Which input buffer a step has (double buffering): execute.c.
+ *
  * Invariants: steps run in the order of their an_eval, because they share the arena and the states. A step that fails in
  * flight ends the context's work: cx->failed keeps its sentence, and every later call that waits or evaluates returns it.
  */

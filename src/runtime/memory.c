@@ -1,5 +1,6 @@
-/* memory.c: watermarks, when the device is out of memory, and what a context holds (an_memory_* of anneal.h). A plan over the
- * budget is refused by plan_cache.c.
+/* memory.c: watermarks, and what a context holds (an_memory_* of anneal.h). A step above the high one is refused here, before the
+ * device is asked. A plan over the budget: plan_cache.c. A device's own refusal (out of memory) gets its sentence in the backend:
+ * an_cuda_check of device/cuda/cuda.c.
  *
  * The rule: above the high watermark nothing is requested; above the low one, idle plans and buffers are freed first.
  * Both are fractions of what the device recommends. A plan knows its bytes before it runs, so nothing is half allocated.

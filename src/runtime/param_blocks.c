@@ -1,4 +1,4 @@
-/* param_blocks.c: parameters of one (dtype, decay, frozen) become one block, 255 at most (an_block in context.h).
+/* param_blocks.c: parameters of one (dtype, decay, frozen) become one block; a block has at most 255 (an_block in context.h).
  *
  * Owns:      also which part of a block each rank has (sharding, ZeRO; an_shard_optimizer, open.c).
  * Does not:  gather parts (planner/gather_weights.c); decide which parameters decay: those of two axes or more (an_param_at in

@@ -47,7 +47,7 @@ typedef struct an_train_event {
 
 typedef struct an_train_listener {
     void (*event)(void *arg, const an_session *r, const an_train_event *e);
-    bool (*stop)(void *arg); /* polled between updates; true: save and return */
+    bool (*stop)(void *arg); /* polled between updates; true: save and return (Ctrl-C, SIGTERM: cli/interrupt.c) */
     void *arg;
 } an_train_listener;
 

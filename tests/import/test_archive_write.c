@@ -128,9 +128,33 @@ static void elements_that_are_missing_leave_no_file(void **unused)
     an_pt2_close(&a);
 }
 
+/* Parameters that are slices of one storage, as flattened ones are; the last has the bytes of the first. */
+static void tied_tensors_are_found_far_apart_in_one_storage(void **unused)
+{
+    (void)unused;
+    enum { BETWEEN = 100 };
+    an_text json = {0};
+    an_err err = {0};
+    an_pt2 a;
+    an_text_puts(&json, "{\"model\":{\"schema_version\":{\"major\":8}},\"weights\":{\"config\":{");
+    for (int i = 0; i <= BETWEEN; i++)
+        an_text_printf(&json,
+                       "%s\"p%d\":{\"path_name\":\"weight_0\",\"is_param\":true,\"tensor_meta\":{\"dtype\":7,"
+                       "\"sizes\":[{\"as_int\":2}],\"strides\":[{\"as_int\":1}],\"storage_offset\":{\"as_int\":%d}}}",
+                       i ? "," : "", i, i % BETWEEN * 2);
+    an_text_puts(&json, "}}}");
+    assert_int_equal(an_pt2_open_description(&err, "flat", json.data, json.len, &a), AN_OK);
+    assert_int_equal(a.n_tensors, BETWEEN + 1);
+    for (int i = 0; i < BETWEEN; i++) assert_int_equal(a.tensor[i].first, i);
+    assert_int_equal(a.tensor[BETWEEN].first, 0);
+    an_pt2_close(&a);
+    an_text_free(&json);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_archive_written_again_has_the_graphs_and_the_new_elements),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tied_tensors_are_found_far_apart_in_one_storage),
+                                       cmocka_unit_test(an_archive_written_again_has_the_graphs_and_the_new_elements),
                                        cmocka_unit_test(elements_that_are_missing_leave_no_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,11 @@
 /* cuda.c: the backend "cuda": the device, its memory, its one stream, and waiting, with a time limit for what hangs
  * (ANNEAL_CUDA_TIMEOUT).
  *
- * Owns:       the primary context of GPU 0 (of CUDA_VISIBLE_DEVICES), a stream, pinned staging memory, tickets.
- * Does not:   compile (nvrtc.c) or launch (graph_exec.c). Nothing of CUDA is needed to build it: see driver.h.
+ * Owns:       the primary context of GPU 0 (of CUDA_VISIBLE_DEVICES), a stream, pinned staging memory, tickets (the
+ *             number that a submit returns, for waiting).
+ * Does not:   compile (nvrtc.c) or launch (graph_exec.c). There is no caching allocator: a buffer is one call of the driver,
+ *             given back at once. Whether a step may allocate: runtime/memory.c; what is kept between steps:
+ *             runtime/plan_cache.c. Nothing of CUDA is needed to build it: see driver.h.
  * Invariants: a write returns before the data has arrived; later work on the stream sees it. A read waits. Nothing is
  *             allocated in a submit.
  */

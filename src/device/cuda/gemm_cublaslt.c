@@ -272,6 +272,7 @@ an_status an_gemm_prepare(an_err *err, an_device *d, const an_gemm_spec *s, cons
     *out = (an_gemm_ready){0};
     if (!d->lt_handle) AN_TRY(check(err, lt->create(&d->lt_handle), s, "it does not start"));
     const int compute = p->mul == AN_F32 && d->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_F32;
+    /* transA, transB: an operand that is contiguous along k is read transposed, without a copy. */
     const int32_t left = p->b_along_k ? LT_OP_T : LT_OP_N, right = p->a_along_k ? LT_OP_N : LT_OP_T;
     AN_TRY(check(err, lt->desc_new(&out->desc, compute, LT_F32), s, "no description"));
     AN_TRY(check(err, lt->desc_set(out->desc, LT_DESC_TRANSA, &left, sizeof left), s, "no transposition"));

@@ -2,7 +2,7 @@
  *
  *     forward task: CHUNK queries of a head
  *         for each block of 64 keys (packed once per task), up to the last one with a key that the causal mask leaves visible
- *         (`visible`; a sliding window, which does not exist, would also skip the first ones):
+ *         (`visible`; there is no sliding window; it would also skip the first ones):
  *             s = q k^T * scale (attn_tile.h), masked (score_row)
  *             m' = max(m, s);  rescale l and o by exp(m - m')
  *             p = exp(s - m');  l += p;  o += p v

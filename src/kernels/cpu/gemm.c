@@ -54,6 +54,7 @@
 #define CACHE_DIVISOR 1
 #endif
 
+/* The extents of blocks: MC, KC and NC of Goto and of BLIS are BLOCK_ROWS, BLOCK_WORDS and a group's columns. */
 enum {
     /* Of k. With AVX-512 a tile of A has 24 KiB, a panel of B 64 KiB; with AVX2 6 and 16, which an L1 cache holds together. */
     BLOCK_WORDS = (AN_VL == 8 ? 256 : 512) / CACHE_DIVISOR,

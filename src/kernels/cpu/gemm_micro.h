@@ -16,7 +16,7 @@
 #ifndef AN_KERNELS_CPU_GEMM_MICRO_H
 #define AN_KERNELS_CPU_GEMM_MICRO_H
 
-#include "kernels/cpu/gemm_block.h"
+#include "kernels/cpu/gemm_inner_args.h"
 
 #if AN_VL == 16
 enum { TILE_ROWS = 12, TILE_VECS = 2 };

@@ -18,7 +18,7 @@
 #ifndef AN_KERNELS_CPU_GEMM_TILES_H
 #define AN_KERNELS_CPU_GEMM_TILES_H
 
-#include "kernels/cpu/gemm_block.h"
+#include "kernels/cpu/gemm_inner_args.h"
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
-/* gemm_block.h: what both innermost loops of GEMM, on vectors (gemm_micro.h) and on tile registers (gemm_tiles.h), are told. */
-#ifndef AN_KERNELS_CPU_GEMM_BLOCK_H
-#define AN_KERNELS_CPU_GEMM_BLOCK_H
+/* gemm_inner_args.h: parameter types of both innermost loops of GEMM, on vectors (gemm_micro.h) and on tile registers (gemm_tiles.h).
+ * The blocking for caches (MC, KC, NC) is in gemm.c. */
+#ifndef AN_KERNELS_CPU_GEMM_INNER_ARGS_H
+#define AN_KERNELS_CPU_GEMM_INNER_ARGS_H
 
 #include "kernels/cpu/attn_vec.h"
 
