@@ -316,10 +316,11 @@ AN_API bool an_dtype_parse(const char *name, an_dtype *out);
 
 /* Everything that persists, for checkpoints and imports: parameters, then optimizer moments ("optimizer.m.NAME",
  * "optimizer.v.NAME") and averages ("ema.NAME"), then states, each in order of creation. an_persist_read/write copy the
- * whole tensor, contiguous, in its dtype. */
+ * whole tensor, contiguous, in its dtype; of a parameter that is kept narrower than it was declared (an_policy.weights)
+ * also in the declared one, which `bytes` tells: rounded to the nearest. */
 typedef struct an_persist {
     const char *name;
-    an_dtype dtype;
+    an_dtype dtype, declared; /* as it is kept; what an_param was told */
     an_shape shape;
     int kind; /* 0 parameter, 1 moment or average, 2 state */
 } an_persist;
@@ -572,6 +573,11 @@ AN_API an_tensor *an_skipped_updates_at(const char *at, an_ctx *cx); /* i32 scal
 typedef struct an_policy {
     an_dtype matmul; /* AN_F32 (default), AN_BF16, AN_F16 */
     int64_t logits;  /* more logits than this are made and used in chunks (an_linear_cross_entropy); 0: 2^28 */
+    /* AN_F32 (default): parameters are kept as they are declared. AN_BF16: a parameter of two axes or more that an_param
+     * declares in float32 is kept in bfloat16, with its gradient, without a copy in float32. It is read as float32, and an
+     * optimizer rounds what it stores up or down at random, in the mean without an error (an_round_bf16), so that updates
+     * smaller than bfloat16's steps are not lost. To be set before the parameters are made. */
+    an_dtype weights;
 } an_policy;
 AN_API void an_set_policy(an_ctx *cx, an_policy p);
 AN_API an_policy an_get_policy(const an_ctx *cx);

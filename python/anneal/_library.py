@@ -49,12 +49,12 @@ class Shape(c.Structure):
 
 class Persist(c.Structure):
     """an_persist"""
-    _fields_ = [("name", c.c_char_p), ("dtype", c.c_int), ("shape", Shape), ("kind", c.c_int)]
+    _fields_ = [("name", c.c_char_p), ("dtype", c.c_int), ("declared", c.c_int), ("shape", Shape), ("kind", c.c_int)]
 
 
 class Policy(c.Structure):
     """an_policy"""
-    _fields_ = [("matmul", c.c_int), ("logits", c.c_int64)]
+    _fields_ = [("matmul", c.c_int), ("logits", c.c_int64), ("weights", c.c_int)]
 
 
 class Memory(c.Structure):

@@ -101,8 +101,9 @@ static an_status print_bill_json(an_err *err, const an_session *r, const an_esti
     an_json_put(&line, r->cfg.preset);
     an_text_puts(&line, ",\"device\":");
     an_json_put(&line, an_cli_device(r->cfg.device));
-    an_text_printf(&line, ",\"dtype\":\"%s\",\"parameters\":%lld,\"peak_bytes\":%llu", an_dtype_text(r->cfg.dtype),
-                   (long long)counts.parameters, (unsigned long long)b->peak_bytes);
+    an_text_printf(&line, ",\"dtype\":\"%s\",\"weights_dtype\":\"%s\",\"parameters\":%lld,\"peak_bytes\":%llu",
+                   an_dtype_text(r->cfg.dtype), an_dtype_text(r->cfg.weights_dtype), (long long)counts.parameters,
+                   (unsigned long long)b->peak_bytes);
     an_memory_kinds(p, kinds);
     for (size_t i = 0; i < AN_ESTIMATE_KINDS; i++)
         an_text_printf(&line, ",\"%s\":%llu", kinds[i].key, (unsigned long long)kinds[i].bytes);
@@ -138,7 +139,10 @@ static void print_bill(const an_session *r, const an_estimate *p)
            an_bytes_text((double)b->peak_bytes, other));
     an_memory_kinds(p, kinds);
     for (size_t i = 0; i < AN_ESTIMATE_KINDS; i++)
-        printf("  %-12s %s\n", kinds[i].name, an_bytes_text((double)kinds[i].bytes, text));
+        printf("  %-12s %s%s\n", kinds[i].name, an_bytes_text((double)kinds[i].bytes, text),
+               strcmp(kinds[i].name, "weights") == 0 && r->cfg.weights_dtype == AN_BF16
+                   ? ", matrices in bfloat16, norms and biases in float32"
+                   : "");
     printf("program        about %s more for itself\n", an_bytes_text((double)p->process_bytes, text));
     if (p->device_limit_bytes)
         printf("GPU            %s may be taken; driver, libraries and other programs hold %s,\n"

@@ -24,17 +24,18 @@ static int telling_digits(uint64_t next, uint64_t budget)
     return digits;
 }
 
-/* `sample`: what a batch is counted in, of the task. */
-static void put_fit(an_text *out, const an_fit *f, uint64_t budget, const char *sample)
+/* `sample`: what a batch is counted in, of the task; `more`: other settings, each with a blank in front. */
+static void put_fit(an_text *out, const an_fit *f, const char *more, uint64_t budget, const char *sample)
 {
     char bytes[24], next[24], all[24];
     const char *with = f->recompute ? "recompute=on" : "recompute=off";
     const int digits = telling_digits(f->next_bytes, budget);
     if (f->batch_size == 0) {
-        an_text_printf(out, "nothing  %s: one %s needs %s\n", with, sample, close_bytes(f->next_bytes, digits, next));
+        an_text_printf(out, "nothing  %s%s: one %s needs %s\n", with, more, sample,
+                       close_bytes(f->next_bytes, digits, next));
         return;
     }
-    an_text_printf(out, "fits     batch_size=%lld %s: %s of %s\n", (long long)f->batch_size, with,
+    an_text_printf(out, "fits     batch_size=%lld %s%s: %s of %s\n", (long long)f->batch_size, with, more,
                    close_bytes(f->total_bytes, digits, bytes), close_bytes(budget, digits, all));
     if (f->next_bytes)
         an_text_printf(out, "         one more %s: %s\n", sample, close_bytes(f->next_bytes, digits, next));
@@ -42,28 +43,53 @@ static void put_fit(an_text *out, const an_fit *f, uint64_t budget, const char *
         an_text_puts(out, "         and more: no larger batch is tried\n");
 }
 
+/* What weights and moments kept in bfloat16 would make of it: other losses, so it is offered and never chosen. */
+static void put_narrower(an_text *out, const an_fit *f, const char *words, uint64_t budget, const char *sample,
+                         bool json)
+{
+    char more[AN_FIT_WORDS + 32];
+    if (json) {
+        an_text_printf(out,
+                       ",\"narrower\":\"%s\",\"narrower_batch_size\":%lld,\"narrower_recompute\":\"%s\","
+                       "\"narrower_total_bytes\":%" PRIu64,
+                       words, (long long)f->batch_size, f->recompute ? "on" : "off", f->total_bytes);
+        return;
+    }
+    snprintf(more, sizeof more, " %s (other losses)", words);
+    put_fit(out, f, more, budget, sample);
+}
+
 an_status an_plan_fit(an_err *err, const an_session *r, uint64_t budget, bool json)
 {
-    an_fit fit[2];
+    an_fit fit[2], narrow = {0};
     const an_limit limit = {.bytes = budget};
+    an_train_config narrower;
+    char words[AN_FIT_WORDS];
     an_text out = {0};
     for (int on = 0; on < 2; on++) AN_TRY(an_fit_batch(err, &r->cfg, r->data, &limit, on, &fit[on]));
     const an_fit *best = &fit[fit[1].batch_size > fit[0].batch_size];
+    if (an_fit_narrower(&r->cfg, &narrower, words)) /* the least memory: recomputing, too */
+        AN_TRY(an_fit_batch(err, &narrower, r->data, &limit, true, &narrow));
+    const bool offers = narrow.batch_size > best->batch_size;
     if (json) {
         an_text_printf(&out,
                        "{\"budget_bytes\":%" PRIu64 ",\"batch_size\":%lld,\"recompute\":\"%s\",\"total_bytes\":%" PRIu64
-                       ",\"next_bytes\":%" PRIu64 ",\"batch_size_off\":%lld,\"batch_size_on\":%lld}",
+                       ",\"next_bytes\":%" PRIu64 ",\"batch_size_off\":%lld,\"batch_size_on\":%lld",
                        budget, (long long)best->batch_size, best->recompute ? "on" : "off", best->total_bytes,
                        best->next_bytes, (long long)fit[0].batch_size, (long long)fit[1].batch_size);
+        if (offers) put_narrower(&out, &narrow, words, budget, r->cfg.task->sample, true);
+        an_text_puts(&out, "}");
         return an_print_line(err, &out);
     }
-    put_fit(&out, best, budget, r->cfg.task->sample);
-    put_fit(&out, best == &fit[0] ? &fit[1] : &fit[0], budget, r->cfg.task->sample);
+    put_fit(&out, best, "", budget, r->cfg.task->sample);
+    put_fit(&out, best == &fit[0] ? &fit[1] : &fit[0], "", budget, r->cfg.task->sample);
+    if (offers) put_narrower(&out, &narrow, words, budget, r->cfg.task->sample, false);
     out.len -= out.len > 0; /* an_print_line adds the newline */
     if (best->batch_size > 0) return an_print_line(err, &out);
     an_status status = an_print_line(err, &out);
     return status != AN_OK ? status
-                           : an_fail(err, AN_E_BUDGET, "plan: no batch fits; a smaller model or context would");
+                           : an_fail(err, AN_E_BUDGET, "plan: no batch fits%s; a smaller model or context would",
+                                     offers ? " without the last line's settings" : "");
 }
 
 /* ---- --what-if */

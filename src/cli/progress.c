@@ -53,9 +53,11 @@ void an_progress_run(an_progress *n, const an_session *r)
     an_say("device  %s", device ? device : c->device);
     an_device_facts opened;
     const bool known = an_device_opened(r->cx, &opened);
-    fprintf(stderr, "mode    %s%s%s, %s\n", an_dtype_text(c->dtype),
+    fprintf(stderr, "mode    %s%s%s%s%s, %s\n", an_dtype_text(c->dtype),
             known && an_cli_tf32(c, opened.name) ? " with matmuls in tf32" : "",
             known && an_cli_exact(c, opened.name) ? ", exact" : "",
+            c->weights_dtype == AN_BF16 ? ", matrices kept in bfloat16 (norms and biases in float32)" : "",
+            c->moments_dtype == AN_BF16 ? ", moments in bfloat16" : "",
             c->compile ? "fused kernels" : "compile=false: one unfused kernel an operation");
     if (strcmp(c->init_from, "scratch") != 0 && strcmp(c->init_from, "resume") != 0 && r->step == 0)
         an_say("weights %s", c->init_from);

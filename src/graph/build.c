@@ -526,7 +526,8 @@ an_tensor *an_gather_at(const char *at, an_tensor *table, an_tensor *index)
 {
     an_tensor *t[] = {table, index};
     if (!an_enter(at, "an_gather", 2, 2, t)) return t[0];
-    an_tensor *rows = an_make_gather(t[0], t[1]);
+    /* Of a narrow parameter the rows are widened, not the table. */
+    an_tensor *rows = table->narrow ? CAST(an_make_gather(an_src(t[0], 0), t[1]), AN_F32) : an_make_gather(t[0], t[1]);
     if (!rows->poison) an_expect_ids(t[1], t[0]->shape[0], false);
     return rows;
 }

@@ -212,7 +212,7 @@ an_tensor *an_persistent(an_graph *g, an_leaf kind, int index, an_dtype dtype, i
     return t;
 }
 
-static an_tensor *use_leaf(an_graph *g, an_tensor *t, const char *at)
+an_tensor *an_use_leaf(an_graph *g, an_tensor *t, const char *at)
 {
     if (t->leaf_epoch == g->epoch) return g->node[t->leaf_id];
     an_emit_args e = {.op = AN_OP_LEAF, .dtype = (an_dtype)t->dtype, .rank = t->rank, .shape = t->shape, .n_attr = 2};
@@ -223,6 +223,14 @@ static an_tensor *use_leaf(an_graph *g, an_tensor *t, const char *at)
     t->leaf_id = leaf->id;
     t->leaf_epoch = g->epoch;
     return leaf;
+}
+
+/* What the readers of a persistent tensor get. */
+static an_tensor *use_leaf(an_graph *g, an_tensor *t, const char *at)
+{
+    an_tensor *leaf = an_use_leaf(g, t, at);
+    if (!t->narrow || leaf->poison) return leaf;
+    return an_emit(g, &(an_emit_args){.op = AN_OP_CAST, .dtype = AN_F32, .n_src = 1, .src = &leaf, .at = at});
 }
 
 /* Cold: says why `t` cannot be used in `g`. */

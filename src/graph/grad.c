@@ -209,16 +209,24 @@ static bool is_transpose(const an_tensor *t)
     return t->attr[last] == last - 1 && t->attr[last - 1] == last;
 }
 
+/* A parameter in 16 bits: what contributes to its gradient in f32 is added in f32, and the sum rounded once. */
+static bool is_narrow_leaf(const an_tensor *t)
+{
+    return t->op == AN_OP_LEAF && t->dtype == AN_BF16;
+}
+
 /* The f32 leaf, or slice of one, that a matmul operand is a narrowed copy of, perhaps transposed; NULL: the operand is
  * anything else. The weight's gradient is then computed in f32 and added to the leaf's: rounding it to the copy's dtype
  * would only lose bits. The matmul of a chunk (`chunked`) adds to the leaf even where only a transpose lies between, so
- * that a library accumulates the chunks' sum as it stores. The nodes in between are marked as passed by. */
+ * that a library accumulates the chunks' sum as it stores, in f32 for a narrow leaf too. The nodes in between are marked
+ * as passed by. */
 static an_tensor *weight_of(an_graph *g, an_tensor *operand, bool chunked)
 {
     an_tensor *below = is_transpose(operand) ? an_src(operand, 0) : operand;
     an_tensor *w = below->op == AN_OP_CAST ? an_src(below, 0) : below;
     const bool part = w != below && w->op == AN_OP_SLICE && an_src(w, 0)->op == AN_OP_LEAF;
-    if ((w->op != AN_OP_LEAF && !part) || w->dtype != AN_F32 || (w == below && !chunked)) return NULL;
+    const bool narrow = chunked && w == below && is_narrow_leaf(w);
+    if ((w->op != AN_OP_LEAF && !part) || (w->dtype != AN_F32 && !narrow) || (w == below && !chunked)) return NULL;
     if (an_dtype_bytes((an_dtype)below->dtype) > an_dtype_bytes(AN_F32)) return NULL; /* a widened copy */
     if (operand != w) g->grad[operand->id] = PASSED_BY;
     if (below != w) g->grad[below->id] = PASSED_BY;
@@ -251,8 +259,8 @@ static void grad_index(an_backward_node *b)
     an_tensor *d = b->dy[0], *n = b->n;
     if (n->op == AN_OP_GATHER && b->need[0]) {
         an_tensor *table = an_src(n, 0);
-        b->dx[0] = CAST(an_make_scatter(an_make_ids(an_src(n, 1), table->shape[0]), d, table->shape[0]),
-                        (an_dtype)table->dtype);
+        b->dx[0] = an_make_scatter(an_make_ids(an_src(n, 1), table->shape[0]), d, table->shape[0]);
+        if (!is_narrow_leaf(table)) b->dx[0] = CAST(b->dx[0], (an_dtype)table->dtype);
     }
     if (n->op == AN_OP_SCATTER_ADD && b->need[1]) {
         an_tensor *src = an_src(n, 1);
@@ -378,6 +386,8 @@ static an_tensor *concat_slices(pass *p, int32_t slot)
 /* A scattered gradient is added to the other one row by row: an embedding tied to the head needs no second table. */
 static an_tensor *add_contributions(an_tensor *a, an_tensor *b)
 {
+    if (a->dtype != b->dtype)
+        return ADD(CAST(a, AN_F32), CAST(b, AN_F32)); /* of a narrow leaf; `a` stays narrow until then */
     if (a->op == AN_OP_SCATTER_ADD && a->n_src == 2 && !b->poison) return an_make_scatter_onto(a, b);
     if (b->op == AN_OP_SCATTER_ADD && b->n_src == 2 && !a->poison) return an_make_scatter_onto(b, a);
     return ADD(a, b);
@@ -495,7 +505,9 @@ static void node_rule(an_backward_node *b)
     switch (an_ops[n->op].cls) {
     case AN_CLS_ELEM: grad_elem(b); break;
     case AN_CLS_MOVE: grad_move(b); break;
-    case AN_CLS_CAST: b->dx[0] = CAST(d, (an_dtype)an_src(n, 0)->dtype); break;
+    case AN_CLS_CAST:
+        b->dx[0] = is_narrow_leaf(an_src(n, 0)) && n->dtype == AN_F32 ? d : CAST(d, (an_dtype)an_src(n, 0)->dtype);
+        break;
     case AN_CLS_REDUCE:
         b->dx[0] = n->op == AN_OP_SUM ? an_make_expand(d, 3, an_src(n, 0)->shape) : grad_max(d, an_src(n, 0), n);
         break;
@@ -520,6 +532,7 @@ static bool visit(pass *p, int32_t slot)
     g->at = n->at;
     for (int k = 0; k < an_ops[n->op].outputs; k++) {
         b.dy[k] = sum_contributions(p, slot, k);
+        if (b.dy[k] != NULL && is_narrow_leaf(n)) b.dy[k] = CAST(b.dy[k], AN_BF16);
         if (b.dy[k] != NULL && b.dy[k]->poison) return false;
         any |= b.dy[k] != NULL;
     }

@@ -86,6 +86,7 @@ struct an_tensor { /* a node */
     /* persistent tensors (parameters, states): not in the array; their LEAF is appended at first use after a reset */
     /* of a parameter: the state with its values in the policy's dtype (an_round_weights), or NULL */
     struct an_tensor *rounded;
+    bool narrow; /* a parameter declared in float32 and kept in 16 bits (an_policy.weights): its readers get float32 */
     int32_t leaf_id;
     uint32_t leaf_epoch; /* persistent: epoch in which leaf_id is right; a node: the epoch it was made in */
     int32_t rule; /* g->rules[rule - 1] is the gradient of this composite's output; 0: none. Not part of hash or key */
@@ -164,6 +165,7 @@ struct an_graph {
     int32_t n_assigns, cap_assigns;
     an_dtype matmul_dtype;         /* the policy: an_linear and attention cast to it */
     int64_t most_logits;           /* the policy: more are made chunk by chunk; 0: 2^28 */
+    bool narrow_weights;           /* the policy: float32 parameters of two axes or more are kept in bfloat16 */
     const char *device_name;       /* for sentences; may be NULL */
     int ranks, rank;               /* processes that train together (an_join); 0, 1: this one alone */
     struct an_tensor *operand[24]; /* left operands waiting for their right ones (build.h) */
@@ -223,6 +225,8 @@ struct an_tensor *an_persistent(an_graph *g, an_leaf kind, int index, an_dtype d
 /* The node to use for `t` now: t itself, or the persistent tensor's LEAF of this epoch; poison (with a sentence) for
  * tensors of another graph or an ended step. */
 struct an_tensor *an_use(an_graph *g, struct an_tensor *t, const char *at, const char *op);
+/* The LEAF of a persistent tensor in this step; of one that is `narrow` in the dtype in which it is kept. */
+struct an_tensor *an_use_leaf(an_graph *g, struct an_tensor *t, const char *at);
 
 /* Records "AT: OP: sentence in SCOPE" and returns the poison node. */
 struct an_tensor *an_poison(an_graph *g, an_status code, const char *at, const char *fmt, ...)

@@ -56,5 +56,5 @@ an_shape an_shape_of(const an_tensor *t)
 
 an_dtype an_dtype_of(const an_tensor *t)
 {
-    return t ? (an_dtype)t->dtype : AN_F32;
+    return t && !t->narrow ? (an_dtype)t->dtype : AN_F32;
 }

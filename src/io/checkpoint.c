@@ -3,6 +3,7 @@
  * resumes from the checkpoint before. */
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
+#include "base/arena.h"
 #include "platform/platform.h"
 #include "io/formats/json.h"
 #include <dirent.h>
@@ -284,14 +285,37 @@ an_status an_ckpt_hash(an_err *err, const an_st *st, an_hash128 *out, an_hash128
     return status;
 }
 
-/* ---- averages */
+/* ---- weights for others */
 
 enum { MAX_META = 16 };
 
-/* Tensors of the view, without moments and averages; returns whether any is an average. */
-static bool list_averaged(const an_st *st, an_st_tensor *out, size_t *n)
+/* Whether the settings in the file say weights_dtype=bfloat16. */
+static bool keeps_narrow(const an_st *st)
 {
-    bool any = false;
+    const char *json = an_st_meta(st, AN_CKPT_CONFIG);
+    json_t *settings = json ? json_loads(json, 0, NULL) : NULL;
+    const char *dtype = json_string_value(json_object_get(settings, "weights_dtype"));
+    const bool narrow = dtype && strcmp(dtype, "bfloat16") == 0;
+    json_decref(settings);
+    return narrow;
+}
+
+static an_status widen(an_err *err, an_arena *arena, an_st_tensor *t)
+{
+    const size_t n = t->bytes / 2;
+    uint32_t *wide = AN_NEW_ARRAY(arena, uint32_t, n + 1);
+    if (!wide) return an_fail_nomem(err, t->name, n * sizeof *wide);
+    an_st_widen(t, n, wide);
+    t->data = wide;
+    t->bytes = n * sizeof *wide;
+    t->dtype = AN_F32;
+    return AN_OK;
+}
+
+/* Tensors of the view, without moments and averages, and whether any is another than in the file. */
+static an_status list_weights(an_err *err, const an_st *st, an_arena *arena, an_st_tensor *out, size_t *n, bool *any)
+{
+    const bool narrow = keeps_narrow(st);
     for (size_t i = 0; i < an_st_count(st); i++) {
         const an_st_tensor *t = an_st_tensor_at(st, i), *a;
         char key[512];
@@ -299,25 +323,39 @@ static bool list_averaged(const an_st *st, an_st_tensor *out, size_t *n)
             continue;
         const int length = snprintf(key, sizeof key, "%s%s", AN_CKPT_EMA, t->name);
         a = length > 0 && (size_t)length < sizeof key ? an_st_find(st, key) : NULL;
-        out[*n] = a ? *a : *t;
-        out[(*n)++].name = t->name;
-        any |= a != NULL;
+        an_st_tensor *now = &out[(*n)++];
+        *now = a ? *a : *t;
+        now->name = t->name;
+        const bool widens = narrow && now->dtype == AN_BF16 && now->rank >= 2;
+        if (widens) AN_TRY(widen(err, arena, now));
+        *any |= a != NULL || widens;
     }
-    return any;
+    return AN_OK;
 }
 
-an_status an_ckpt_averages(an_err *err, const an_st *st, an_st **out)
+static void free_arena(void *arena)
+{
+    an_arena_free(arena);
+    free(arena);
+}
+
+an_status an_ckpt_weights(an_err *err, const an_st *st, an_st **out)
 {
     const char *meta[MAX_META][2], *value;
-    an_st_view view = {.meta = (const char *const(*)[2])meta};
+    bool any = false;
     *out = NULL;
+    an_arena *arena = calloc(1, sizeof *arena); /* of the widened tensors */
     an_st_tensor *tensors = calloc(an_st_count(st) + 1, sizeof *tensors);
-    if (!tensors) return an_fail_nomem(err, "a table of averages", an_st_count(st) * sizeof *tensors);
-    view.tensors = tensors;
+    an_st_view view = {
+        .tensors = tensors, .meta = (const char *const(*)[2])meta, .owner = arena, .release = free_arena};
     for (size_t i = 0; i < MAX_META && (meta[i][0] = an_st_meta_at(st, i, &value)) != NULL; i++)
         meta[view.n_meta++][1] = value;
-    an_status status = AN_OK;
-    if (list_averaged(st, tensors, &view.n)) status = an_st_open_view(err, an_st_path(st), &view, out);
+    an_status status = arena && tensors ? list_weights(err, st, arena, tensors, &view.n, &any)
+                                        : an_fail_nomem(err, "a table of weights", an_st_count(st) * sizeof *tensors);
+    if (status == AN_OK && any)
+        status = an_st_open_view(err, an_st_path(st), &view, out); /* releases the arena when it fails, too */
+    else if (arena)
+        free_arena(arena);
     free(tensors);
     return status;
 }

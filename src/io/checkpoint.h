@@ -75,9 +75,10 @@ an_status an_ckpt_check(an_err *err, const char *path);
 an_status an_ckpt_expect(an_err *err, const an_st *st, const char *prefix, const char *name, an_dtype dtype, int rank,
                          const int64_t *shape, const an_st_tensor **out);
 
-/* A reader of the same file in which each parameter that has an average ("ema.NAME") is that average: for what is done with
- * a trained model. Its data are `st`'s, which outlives it. *out is NULL where there are no averages. */
-an_status an_ckpt_averages(an_err *err, const an_st *st, an_st **out);
+/* A reader of the same file without moments and averages, for what other programs are given: a parameter that has an average
+ * ("ema.NAME") is that average, one that the run keeps narrower than its model says (weights_dtype=) is float32. `st`
+ * outlives it. *out is NULL where nothing differs. */
+an_status an_ckpt_weights(an_err *err, const an_st *st, an_st **out);
 
 /* State hashes, for "the same bits again".
  * A tensor's hash covers name, dtype, shape and bytes; a state's hash covers its tensors' hashes in the order of names.

@@ -140,9 +140,9 @@ static an_status export_weights(an_err *err, const an_st *st, const an_model *m,
 
 an_status an_model_export(an_err *err, const an_st *st, const an_model *m, const char *layout, const char *path)
 {
-    an_st *averages;
-    AN_TRY(an_ckpt_averages(err, st, &averages));
-    an_status status = export_weights(err, averages ? averages : st, m, layout, path);
-    an_st_close(averages);
+    an_st *weights;
+    AN_TRY(an_ckpt_weights(err, st, &weights));
+    an_status status = export_weights(err, weights ? weights : st, m, layout, path);
+    an_st_close(weights);
     return status;
 }

@@ -94,7 +94,7 @@ static void update_block(adam *a, int b, an_tensor *g)
     an_tensor *p1 = an_sub_at(at, p, an_mul_at(at, n->rate, step));
     an_assign_at(at, m0, an_where_at(at, a->ok, stored_moment(a, b, m1), m0));
     an_assign_at(at, v0, an_where_at(at, a->ok, stored_moment(a, b, v1), v0));
-    an_assign_own_params(cx, at, b, an_where_at(at, a->ok, an_cast_at(at, p1, stored), p0));
+    an_assign_own_params(cx, at, b, an_where_at(at, a->ok, an_stored_params(cx, at, b, p1), p0));
 }
 
 /* With loss scaling, only the device knows how many updates were applied. */
@@ -128,7 +128,8 @@ static bool set_moments(an_ctx *cx, const char *at, const char *who, an_dtype mo
     }
     if (an_layout_params(cx) != AN_OK) return false;
     for (int b = 0; b < cx->n_blocks; b++) {
-        if (cx->block[b].dtype != AN_F32 || cx->block[b].frozen || an_block_set_moments(cx, b, moments)) continue;
+        const bool float32 = cx->block[b].dtype == AN_F32 || an_is_narrow_block(cx, b);
+        if (!float32 || cx->block[b].frozen || an_block_set_moments(cx, b, moments)) continue;
         an_poison(
             &cx->graph, AN_E_USAGE, at,
             "%s: moments are asked for in %s, and are kept in %s since the first update: every update of a context "

@@ -34,6 +34,13 @@ void an_ema_at(const char *at, an_ctx *cx, double rate, an_tensor *only_if)
         return;
     }
     if (an_layout_params(cx) != AN_OK) return;
+    for (int b = 0; b < cx->n_blocks; b++)
+        if (an_is_narrow_block(cx, b)) {
+            an_poison(&cx->graph, AN_E_UNSUPPORTED, at,
+                      "an_ema: parameters are kept in bfloat16 (an_policy.weights), whose steps are too coarse for an "
+                      "average");
+            return;
+        }
     an_scope_push(cx, "ema");
     for (int b = 0; b < cx->n_blocks; b++) {
         if (cx->block[b].frozen) continue; /* is its own average */

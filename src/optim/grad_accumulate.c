@@ -42,9 +42,27 @@ static an_tensor *of_param(an_ctx *cx, const char *at, int b, int i, an_tensor *
     return an_reshape_at(at, an_slice_at(at, all, 0, first, first + p->tensor->numel, 1), an_shape_of(p->tensor));
 }
 
+/* Of a narrow block: what rounds its gradients in this step, [numel]; NULL of any other. It does not depend on how many micro-batches a
+ * step adds, so that in exact mode ranks add as one alone. */
+static an_tensor *gradient_random(an_ctx *cx, int b)
+{
+    const int32_t shape[1] = {(int32_t)cx->block[b].numel};
+    return an_is_narrow_block(cx, b) ? an_make_shared_rand(&cx->graph, 1, shape) : NULL;
+}
+
+/* sum + more; with `u` the sum is rounded at random, as what is smaller than half of bfloat16's step would be lost to the nearest. */
+static an_tensor *add_gradient(const char *at, an_tensor *sum, an_tensor *more, an_tensor *u)
+{
+    if (!u) return an_add_at(at, sum, more);
+    an_tensor *wide = an_cast_at(at, sum, AN_F32);
+    wide = an_add_at(at, wide, an_cast_at(at, more, AN_F32));
+    return an_cast_at(at, an_round_bf16_at(at, wide, u), AN_BF16);
+}
+
 /* The gradients of a block; each onto its part of `kept` (NULL: alone). */
 static an_tensor *pack(an_ctx *cx, const char *at, int b, an_tensor *kept)
 {
+    an_tensor *random = kept ? gradient_random(cx, b) : NULL;
     an_block *bl = &cx->block[b];
     an_tensor *src[255];
     int64_t attr[1] = {b};
@@ -53,7 +71,8 @@ static an_tensor *pack(an_ctx *cx, const char *at, int b, an_tensor *kept)
         an_tensor *p = cx->param[bl->param[i]].tensor, *g = an_graph_grad(&cx->graph, p);
         if (kept) {
             an_tensor *before = of_param(cx, at, b, i, kept);
-            src[i] = g ? an_add_at(at, before, g) : before;
+            an_tensor *u = random ? of_param(cx, at, b, i, random) : NULL;
+            src[i] = g ? add_gradient(at, before, g, u) : before;
         } else {
             src[i] = g ? g : an_full_at(at, cx, bl->dtype, an_shape_of(p), 0);
         }
@@ -107,6 +126,18 @@ an_tensor *an_own_random(an_ctx *cx, const char *at, int b)
     return own_part(cx, at, b, an_make_shared_rand(&cx->graph, 1, shape));
 }
 
+bool an_is_narrow_block(const an_ctx *cx, int b)
+{
+    const an_block *bl = &cx->block[b];
+    return bl->n > 0 && cx->param[bl->param[0]].tensor->narrow;
+}
+
+an_tensor *an_stored_params(an_ctx *cx, const char *at, int b, an_tensor *value)
+{
+    if (an_is_narrow_block(cx, b)) value = an_round_bf16_at(at, value, an_own_random(cx, at, b));
+    return an_cast_at(at, value, cx->block[b].dtype);
+}
+
 void an_assign_own_params(an_ctx *cx, const char *at, int b, an_tensor *value)
 {
     if (cx->block[b].part > 0 && !an_block_in_parts(cx, b, AN_ROLE_PARAM))
@@ -140,13 +171,15 @@ static an_tensor *reduce_scatter(an_ctx *cx, const char *at, an_tensor *t)
 
 /* `sum` (NULL: nothing) plus the values that `mine` has on each rank, one after the other; `part`: only of this rank's
  * part. */
-static an_tensor *add_each_rank(an_ctx *cx, const char *at, int b, bool part, an_tensor *sum, an_tensor *mine)
+static an_tensor *add_each_rank(an_ctx *cx, const char *at, int b, bool part, an_tensor *sum, an_tensor *mine,
+                                an_tensor *u)
 {
     an_tensor *all = an_make_all_gather(mine); /* [ranks,n] */
+    if (part && u) u = own_part(cx, at, b, u);
     for (int64_t r = 0; r < cx->graph.ranks; r++) {
         an_tensor *one = an_reshape_at(at, an_slice_at(at, all, 0, r, r + 1, 1), an_shape_of(mine));
         if (part) one = own_part(cx, at, b, one);
-        sum = sum ? an_add_at(at, sum, one) : one;
+        sum = sum ? add_gradient(at, sum, one, u) : one;
     }
     return sum;
 }
@@ -159,9 +192,11 @@ static an_tensor *sum_of(an_ctx *cx, const char *at, int b, bool part)
         bl->accumulated ? an_block_tensor(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches") : NULL;
     if (kept && part && !keeps_part(cx, b)) kept = own_part(cx, at, b, kept);
     if (!bl->packed) return kept;
-    if (adds_in_order(cx)) return add_each_rank(cx, at, b, part, kept, bl->packed);
+    an_tensor *u = kept || adds_in_order(cx) ? gradient_random(cx, b) : NULL;
+    if (adds_in_order(cx)) return add_each_rank(cx, at, b, part, kept, bl->packed, u);
     an_tensor *one = part ? reduce_scatter(cx, at, bl->packed) : bl->packed;
-    return kept ? an_add_at(at, kept, one) : one;
+    if (part && u) u = own_part(cx, at, b, u);
+    return kept ? add_gradient(at, kept, one, u) : one;
 }
 
 /* What is kept for the next micro-batch. */
@@ -195,6 +230,7 @@ static an_tensor *gradient_of_all(an_ctx *cx, const char *at, int b)
 /* Gradients that no optimizer consumed in this step are kept for the next one. */
 static void keep_gradients(an_ctx *cx)
 {
+    an_scope_push(cx, "optimizer"); /* as in an update: the same numbers are drawn */
     for (int b = 0; b < cx->n_blocks; b++) {
         an_block *bl = &cx->block[b];
         if (!bl->packed) continue;
@@ -205,6 +241,7 @@ static void keep_gradients(an_ctx *cx)
         bl->kept = sum;
         bl->accumulated_by_step = true;
     }
+    an_scope_pop(cx);
 }
 
 static void step_completed(an_ctx *cx)

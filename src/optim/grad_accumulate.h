@@ -33,6 +33,12 @@ an_tensor *an_own_random(an_ctx *cx, const char *at, int b);
 /* Gives them their new values, on every rank. */
 void an_assign_own_params(an_ctx *cx, const char *at, int b, an_tensor *value);
 
+/* Values of an_own_params as they are stored: rounded at random where they are declared in float32 and kept in bfloat16
+ * (an_policy.weights), to the nearest where they are declared in 16 bits. */
+an_tensor *an_stored_params(an_ctx *cx, const char *at, int b, an_tensor *value);
+/* A block of parameters that are declared in float32 and kept in bfloat16. */
+bool an_is_narrow_block(const an_ctx *cx, int b);
+
 /* The dtype in which a block of `dtype` is updated: its own; float32 for the 16-bit ones. */
 an_dtype an_update_dtype(an_dtype dtype);
 /* A number of this step (a rate, a bias correction) in that dtype: it does not enter the plan. */

@@ -33,7 +33,7 @@ static an_tensor *direction(an_ctx *cx, const char *at, int b, an_tensor *g, an_
     an_tensor *stored = an_block_tensor(cx, b, AN_ROLE_M, "momentum buffers"), *buffer = an_cast_at(at, stored, dtype);
     an_tensor *part = share ? an_mul_at(at, g, share) : g;
     an_tensor *next = an_add_at(at, an_mul_num_at(at, buffer, o->momentum), part);
-    an_assign_at(at, stored, an_where_at(at, ok, an_cast_at(at, next, cx->block[b].dtype), stored));
+    an_assign_at(at, stored, an_where_at(at, ok, an_cast_at(at, next, cx->block[b].moments), stored));
     return o->nesterov ? an_add_at(at, g, an_mul_num_at(at, next, o->momentum)) : next;
 }
 
@@ -71,7 +71,7 @@ an_tensor *an_sgd_with_at(const char *at, an_ctx *cx, an_sgd_options o)
         if (cx->block[b].decay && o.weight_decay != 0) g = an_add_at(at, g, an_mul_num_at(at, p, o.weight_decay));
         g = direction(cx, at, b, g, ok, &o, share[dtype == AN_F64]);
         an_tensor *p1 = an_sub_at(at, p, an_mul_at(at, g, rate[dtype == AN_F64]));
-        an_assign_own_params(cx, at, b, an_where_at(at, ok, an_cast_at(at, p1, stored), p0));
+        an_assign_own_params(cx, at, b, an_where_at(at, ok, an_stored_params(cx, at, b, p1), p0));
     }
     an_scope_pop(cx);
     return an_cast_at(at, norm, AN_F32);

@@ -41,6 +41,12 @@ void an_sign_sgd_rows_at(const char *at, an_tensor *table, an_tensor *index, an_
     }
     const an_option numbers[] = {{"lr", lr, -DBL_MAX, INFINITY}, {"weight_decay", weight_decay, -DBL_MAX, INFINITY}};
     if (!an_options_fit(cx, at, "an_sign_sgd_rows", 2, numbers)) return;
+    if (table->narrow) {
+        an_poison(&cx->graph, AN_E_UNSUPPORTED, at,
+                  "an_sign_sgd_rows: the table is kept in bfloat16 (an_policy.weights), whose steps are too coarse for "
+                  "steps of one size; make it an an_state");
+        return;
+    }
     const int64_t n = ids.dim[0];
     if (n == 0 || of.dim[1] == 0) return;
     an_scope_push(cx, "optimizer");

@@ -206,9 +206,9 @@ static an_status put_device(an_err *err, const an_logbook *b, an_text *out)
     an_text_printf(out, ",\"built\":%s,\"available\":%s,\"gpu\":%s", proof.built ? "true" : "false",
                    proof.available ? "true" : "false", gpu ? "true" : "false");
     put_text(out, "product_checked", proof.sentence);
-    an_text_printf(out, ",\"dtype\":\"%s\",\"weights\":\"float32\",\"moments\":\"%s\"", an_dtype_text(b->dtype),
-                   an_dtype_text(b->moments_dtype));
-    an_surroundings_put_policy(b->dtype, b->moments_dtype, out);
+    an_text_printf(out, ",\"dtype\":\"%s\",\"weights\":\"%s\",\"moments\":\"%s\"", an_dtype_text(b->dtype),
+                   an_dtype_text(b->weights_dtype), an_dtype_text(b->moments_dtype));
+    an_surroundings_put_policy(b->dtype, b->weights_dtype, b->moments_dtype, out);
     an_text_puts(out, ",\"deterministic\":true"); /* no other mode exists: the same bits for any number of threads */
     put_text(out, "mode", b->fused ? "fused" : "one kernel an operation");
     return AN_OK;

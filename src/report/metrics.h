@@ -64,7 +64,7 @@ typedef struct an_logbook {
     an_ctx *cx;
     const char *device, *isa;
     int threads;
-    an_dtype dtype, moments_dtype;
+    an_dtype dtype, weights_dtype, moments_dtype;
     bool fused;
 } an_logbook;
 

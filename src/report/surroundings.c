@@ -312,12 +312,12 @@ void an_surroundings_put(const char *data, const an_storage *measured, an_text *
     put_busiest(out);
 }
 
-void an_surroundings_put_policy(an_dtype dtype, an_dtype moments, an_text *out)
+void an_surroundings_put_policy(an_dtype dtype, an_dtype weights, an_dtype moments, an_text *out)
 {
-    const char *products = an_dtype_text(dtype);
+    const char *products = an_dtype_text(dtype), *kept = an_dtype_text(weights);
     an_text_printf(out,
                    ",\"dtype_policy\":{\"matrix_weights\":\"%s\",\"convolution_weights\":\"%s\","
                    "\"norm_statistics\":\"float32\",\"softmax\":\"float32\",\"reductions\":\"float32\","
-                   "\"weight_gradients\":\"float32\",\"master_weights\":\"float32\",\"moments\":\"%s\"}",
-                   products, products, an_dtype_text(moments));
+                   "\"weight_gradients\":\"%s\",\"master_weights\":\"%s\",\"moments\":\"%s\"}",
+                   products, products, kept, kept, an_dtype_text(moments));
 }

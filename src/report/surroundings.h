@@ -19,9 +19,9 @@
 struct an_storage;
 void an_surroundings_put(const char *data, const struct an_storage *measured, an_text *out);
 /* ,"dtype_policy":{"matrix_weights":..}: which precision each group of numbers has. Under a 16-bit policy the operands of
- * GEMMs and convolutions are rounded; statistics of norms, softmax and every sum accumulate in float32. `moments`: of the
- * optimizer. */
-void an_surroundings_put_policy(an_dtype dtype, an_dtype moments, an_text *out);
+ * GEMMs and convolutions are rounded; statistics of norms, softmax and every sum accumulate in float32. `weights`: in
+ * which matrices and their gradients are kept; `moments`: of the optimizer. */
+void an_surroundings_put_policy(an_dtype dtype, an_dtype weights, an_dtype moments, an_text *out);
 /* What was promised and can be checked, as members: "closed" with those of the programs `closed` ("Chrome,Slack") that
  * run all the same in "still_running"; "store" with the folder, or HOST:FOLDER that sftp reaches, whether a mebibyte
  * came back as it was written ("intact") and its "ms". "" for either: nothing. What is not as promised goes to `notes`,

@@ -67,6 +67,10 @@ void an_assign_at(const char *at, an_tensor *state, an_tensor *value)
     if (!g) return; /* of no context: there is none to tell */
     an_ctx *cx = g->owner;
     an_tensor *s = an_use(&cx->graph, state, at, "an_assign"), *v = an_use(&cx->graph, value, at, "an_assign");
+    if (!s->poison && !v->poison && state->narrow && v->dtype == AN_F32) {
+        s = an_use_leaf(&cx->graph, state, at);
+        v = an_cast_at(at, v, (an_dtype)state->dtype);
+    }
     if (s->poison || v->poison) return;
     if (s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_STATE && cx->state[s->attr[1]].data) {
         an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: the target is a constant; what changes is an an_state");

@@ -74,11 +74,21 @@ void an_set_policy(an_ctx *cx, an_policy p)
                   an_dtype_name(p.matmul));
         return;
     }
+    if (p.weights != AN_F32 && p.weights != AN_BF16) {
+        an_poison(&cx->graph, AN_E_DTYPE, NULL,
+                  "an_set_policy: float32 parameters are kept in float32 or bfloat16, not in %s",
+                  (unsigned)p.weights < AN_N_DTYPES ? an_dtype_name(p.weights) : "a dtype that there is not");
+        return;
+    }
+    cx->graph.narrow_weights = p.weights == AN_BF16;
     cx->graph.matmul_dtype = p.matmul;
     cx->graph.most_logits = p.logits;
 }
 
 an_policy an_get_policy(const an_ctx *cx)
 {
-    return cx ? (an_policy){.matmul = cx->graph.matmul_dtype, .logits = cx->graph.most_logits} : (an_policy){0};
+    if (!cx) return (an_policy){0};
+    return (an_policy){.matmul = cx->graph.matmul_dtype,
+                       .logits = cx->graph.most_logits,
+                       .weights = cx->graph.narrow_weights ? AN_BF16 : AN_F32};
 }

@@ -1,4 +1,7 @@
-/* param_blocks.c: parameters of one (dtype, decay, frozen) become one block; a block has at most 255 (an_block in context.h).
+/* param_blocks.c: parameters of one (dtype, declared dtype, decay, frozen) become one block; a block has at most 255 (an_block in
+ * context.h). Those that are kept narrower than declared become several: the gradient of a block is one array, which lives
+ * from the first of its parameters' gradients on, and the smaller it is the fewer activations live then too. (Others stay
+ * one block: in which order a norm is summed, so its bits, depends on it.)
  *
  * Owns:      also which part of a block each rank has (sharding, ZeRO; an_shard_optimizer, open.c).
  * Does not:  gather parts (planner/gather_weights.c); decide which parameters decay: those of two axes or more (an_param_at in
@@ -10,7 +13,18 @@
 #include "graph/build.h"
 #include "runtime/variables.h"
 
-enum { PARAM_ALIGN = 256 };
+enum {
+    PARAM_ALIGN = 256,
+    NARROW_LEAST = 1 << 26, /* elements at which a narrow block ends, or a NARROW_PARTS-th of all, if that is more */
+    NARROW_PARTS = 8
+};
+
+static int64_t narrow_most(const an_ctx *cx)
+{
+    int64_t all = 0;
+    for (int i = 0; i < cx->n_params; i++) all += cx->param[i].tensor->numel;
+    return AN_MAX(all / NARROW_PARTS, NARROW_LEAST);
+}
 
 /* Small blocks are not worth an exchange. */
 static bool is_sharded(const an_ctx *cx, const an_block *b)
@@ -18,9 +32,16 @@ static bool is_sharded(const an_ctx *cx, const an_block *b)
     return cx->shard != AN_SHARD_NONE && !b->frozen && b->used > AN_TOTAL_MOST;
 }
 
-static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
+static an_status new_block(an_ctx *cx, const an_param_info *first)
 {
-    an_block b = {.dtype = dtype, .moments = dtype, .decay = decay, .frozen = frozen, .store = {-1, -1, -1, -1, -1}};
+    const an_dtype dtype = (an_dtype)first->tensor->dtype;
+    const bool narrow = first->tensor->narrow, decay = first->decay, frozen = first->frozen;
+    const int64_t most = narrow ? narrow_most(cx) : INT64_MAX;
+    an_block b = {.dtype = dtype,
+                  .moments = narrow ? AN_F32 : dtype,
+                  .decay = decay,
+                  .frozen = frozen,
+                  .store = {-1, -1, -1, -1, -1}};
     size_t each = an_dtype_bytes(dtype);
     int64_t bytes = 0;
     b.param = AN_NEW_ARRAY(&cx->forever, int32_t, cx->n_params);
@@ -28,7 +49,8 @@ static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
         return an_fail_nomem(&cx->err, "parameter blocks", 0);
     for (int i = 0; i < cx->n_params; i++) {
         an_param_info *p = &cx->param[i];
-        if (p->block >= 0 || p->tensor->dtype != dtype || p->decay != decay || p->frozen != frozen || b.n == 255)
+        if (p->block >= 0 || p->tensor->dtype != dtype || p->tensor->narrow != narrow || p->decay != decay ||
+            p->frozen != frozen || b.n == 255 || bytes / (int64_t)each >= most)
             continue;
         p->block = cx->n_blocks;
         p->offset = bytes;
@@ -65,8 +87,7 @@ static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
 an_status an_layout_params(an_ctx *cx)
 {
     for (int i = 0; i < cx->n_params; i++)
-        if (cx->param[i].block < 0)
-            AN_TRY(new_block(cx, (an_dtype)cx->param[i].tensor->dtype, cx->param[i].decay, cx->param[i].frozen));
+        if (cx->param[i].block < 0) AN_TRY(new_block(cx, &cx->param[i]));
     return AN_OK;
 }
 

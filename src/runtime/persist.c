@@ -4,11 +4,13 @@
  */
 #include "runtime/context.h"
 
+#include "base/exact.h"
 #include "runtime/in_flight.h"
 #include "runtime/param_blocks.h"
 #include "runtime/stores.h"
 #include "runtime/variables.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef enum entry_role { ENTRY_PARAM, ENTRY_FIRST_MOMENT, ENTRY_SECOND_MOMENT, ENTRY_AVERAGE, ENTRY_STATE } entry_role;
@@ -62,6 +64,12 @@ static bool entry_at(an_ctx *cx, int i, entry *out, int *count)
     return i >= 0 && i < n;
 }
 
+/* Declared in float32 and kept in bfloat16. */
+static bool is_narrow(const entry *p)
+{
+    return p->role == ENTRY_PARAM && p->t->narrow;
+}
+
 static const char *entry_name(an_ctx *cx, const entry *p)
 {
     if (p->name) return p->name;
@@ -93,6 +101,7 @@ an_status an_persist_get(an_ctx *cx, int i, an_persist *out)
         return an_fail(&cx->err, AN_E_USAGE, "an_persist_get: there is no entry %d of %d", i, an_persist_count(cx));
     *out = (an_persist){.name = entry_name(cx, &p),
                         .dtype = p.dtype,
+                        .declared = is_narrow(&p) ? AN_F32 : p.dtype,
                         .shape = an_shape_of(p.t),
                         .kind = p.role == ENTRY_PARAM   ? 0
                                 : p.role == ENTRY_STATE ? 2
@@ -124,7 +133,7 @@ static an_status ready_entry(an_ctx *cx, int i, size_t bytes, entry *out)
     if (!entry_at(cx, i, out, NULL))
         return an_fail(&cx->err, AN_E_USAGE, "an_persist: there is no entry %d of %d", i, an_persist_count(cx));
     size_t want = (size_t)out->t->numel * an_dtype_bytes(out->dtype);
-    if (bytes == want) return AN_OK;
+    if (bytes == want || (is_narrow(out) && bytes == (size_t)out->t->numel * sizeof(float))) return AN_OK;
     return an_fail(&cx->err, AN_E_USAGE, "an_persist: \"%s\" has %zu bytes, not %zu", entry_name(cx, out), want, bytes);
 }
 
@@ -160,6 +169,33 @@ an_status an_persist_part(an_ctx *cx, int i, int rank, int64_t *first, int64_t *
     return AN_OK;
 }
 
+/* A narrow parameter, its caller's numbers float32. */
+static bool converts(const entry *p, size_t bytes)
+{
+    return is_narrow(p) && bytes != (size_t)p->t->numel * an_dtype_bytes(p->dtype);
+}
+
+/* The second half of dst takes them as they are kept: number i is read before a float is written over it. */
+static an_status read_wide(an_ctx *cx, int i, int64_t n, float *dst)
+{
+    uint16_t *kept = (uint16_t *)dst + n;
+    AN_TRY(an_persist_read(cx, i, kept, (size_t)n * sizeof *kept));
+    for (int64_t k = 0; k < n; k++) dst[k] = an_bf16_to_f32(kept[k]);
+    return AN_OK;
+}
+
+static an_status write_wide(an_ctx *cx, int i, const entry *p, const float *src)
+{
+    const int64_t n = p->t->numel;
+    const size_t bytes = (size_t)n * sizeof(uint16_t);
+    uint16_t *kept = malloc(bytes);
+    if (!kept) return an_fail_nomem(&cx->err, entry_name(cx, p), bytes);
+    for (int64_t k = 0; k < n; k++) kept[k] = (uint16_t)an_f32_to_bf16(src[k]);
+    const an_status status = an_persist_write(cx, i, kept, bytes);
+    free(kept);
+    return status;
+}
+
 an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes)
 {
     if (!cx) return AN_E_USAGE;
@@ -167,6 +203,7 @@ an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes)
         return an_fail(&cx->err, AN_E_USAGE, "an_persist_read: there is no memory to read to: dst is NULL");
     entry p;
     AN_TRY(ready_entry(cx, i, bytes, &p));
+    if (converts(&p, bytes)) return read_wide(cx, i, p.t->numel, dst);
     int64_t first, n, at;
     const size_t each = an_dtype_bytes(p.dtype);
     part_of(cx, &p, cx->graph.rank, &first, &n, &at);
@@ -184,6 +221,7 @@ an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes)
     if (cx->rounded && p.role != ENTRY_STATE)
         return an_fail(&cx->err, AN_E_USAGE, "an_persist_write: \"%s\" cannot change: %s", entry_name(cx, &p),
                        an_why_params_are_fixed(cx));
+    if (converts(&p, bytes)) return write_wide(cx, i, &p, src);
     int64_t first, n, at;
     const size_t each = an_dtype_bytes(p.dtype);
     part_of(cx, &p, cx->graph.rank, &first, &n, &at);

@@ -110,12 +110,14 @@ an_tensor *an_param_at(const char *at, an_ctx *cx, const char *name, an_dtype dt
     int32_t shape[AN_MAX_RANK];
     int64_t numel;
     if (!cx) return NULL;
+    const bool narrow = cx->graph.narrow_weights && dtype == AN_F32 && s.rank >= 2;
     if (!name || !*name) return an_poison(&cx->graph, AN_E_USAGE, at, "an_param: a parameter needs a name");
     if (!take_shape(cx, at, "an_param", s, shape, &numel)) return cx->graph.poison;
     if (!an_dtype_is_float(dtype))
         return an_poison(&cx->graph, AN_E_DTYPE, at,
                          "an_param: \"%s\" is %s; parameters are float32, float64, bfloat16 or float16", name,
                          an_dtype_name(dtype));
+    if (narrow) dtype = AN_BF16;
     for (int i = 0; i < cx->n_params; i++)
         if (!strcmp(cx->param[i].name, name))
             return same_again(cx, at, "an_param", name, cx->param[i].tensor, dtype, s.rank, shape);
@@ -127,6 +129,7 @@ an_tensor *an_param_at(const char *at, an_ctx *cx, const char *name, an_dtype dt
         an_fail_nomem(&cx->err, name, (size_t)numel * an_dtype_bytes(dtype));
         return cx->graph.poison;
     }
+    p.tensor->narrow = narrow;
     cx->param[cx->n_params++] = p;
     return p.tensor;
 }

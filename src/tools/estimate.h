@@ -66,6 +66,11 @@ typedef struct an_fit {
 an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                        bool recompute, an_fit *out);
 
+enum { AN_FIT_WORDS = 64 };
+/* `c` with weights and moments kept in bfloat16 where they are not and may be, and those settings as words; false: there is
+ * none of them. */
+bool an_fit_narrower(const an_train_config *c, an_train_config *out, char words[AN_FIT_WORDS]);
+
 /* In how many equal micro-batches (*out) the batch of an open run must be divided, so that a run needs at most `bytes`: as
  * few as possible. `p` is its estimate as it is. AN_E_BUDGET: even one sample needs more. */
 an_status an_fit_parts(an_err *err, const an_session *r, const an_estimate *p, uint64_t bytes, int64_t *out);

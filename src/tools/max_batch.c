@@ -81,6 +81,28 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data
     return AN_OK;
 }
 
+bool an_fit_narrower(const an_train_config *c, an_train_config *out, char words[AN_FIT_WORDS])
+{
+    *out = *c;
+    const struct {
+        an_dtype *field;
+        const char *word;
+    } each[] = {{&out->weights_dtype, "weights_dtype=bfloat16"}, {&out->moments_dtype, "moments_dtype=bfloat16"}};
+    words[0] = 0;
+    for (size_t i = 0; i < AN_COUNT(each); i++) {
+        an_err unfit = {0};
+        const an_dtype before = *each[i].field;
+        *each[i].field = AN_BF16;
+        if (before == AN_BF16 || an_train_config_check(&unfit, out) != AN_OK) {
+            *each[i].field = before;
+            continue;
+        }
+        const size_t used = strlen(words);
+        snprintf(words + used, AN_FIT_WORDS - used, "%s%s", used ? " " : "", each[i].word);
+    }
+    return words[0] != 0;
+}
+
 an_status an_fit_parts(an_err *err, const an_session *r, const an_estimate *p, uint64_t bytes, int64_t *out)
 {
     const int64_t batch = r->cfg.batch_size;
@@ -110,8 +132,9 @@ typedef struct search {
     const an_train_config *c;
     const an_task_data *data;
     const an_limit *limit;
-    bool recomputes; /* recompute=on is set already, and no change names it */
-    int found;       /* changes written so far */
+    bool recomputes;  /* recompute=on is set already, and no change names it */
+    const char *also; /* settings that are in `c` and not in the run's, each with a blank behind it */
+    int found;        /* changes written so far */
     an_text *out;
 } search;
 
@@ -131,7 +154,7 @@ static an_status suggest(an_err *err, search *s, const an_train_config *c, const
 static an_status suggest_batch(an_err *err, search *s, bool recompute)
 {
     an_fit fit;
-    char change[128];
+    char change[128 + AN_FIT_WORDS];
     const an_train_config *c = s->c;
     if (c->batch_size == 1) return AN_OK;
     AN_TRY(an_fit_batch(err, c, s->data, s->limit, recompute, &fit));
@@ -146,16 +169,34 @@ static an_status suggest_batch(an_err *err, search *s, bool recompute)
     if (2 * even > t.batch_size) { /* gradients kept across micro-batches need memory too: plan anew */
         t.batch_size = even;
         t.gradient_accumulation_steps = all / even;
-        snprintf(change, sizeof change, "%sbatch_size=%lld gradient_accumulation_steps=%lld", with, (long long)even,
-                 (long long)(all / even));
+        snprintf(change, sizeof change, "%s%sbatch_size=%lld gradient_accumulation_steps=%lld", with, s->also,
+                 (long long)even, (long long)(all / even));
         const int before = s->found;
         AN_TRY(suggest(err, s, &t, change));
         if (s->found > before) return AN_OK;
         t.batch_size = AN_MIN(fit.batch_size, c->batch_size);
         t.gradient_accumulation_steps = c->gradient_accumulation_steps;
     }
-    snprintf(change, sizeof change, "%sbatch_size=%lld", with, (long long)t.batch_size);
+    snprintf(change, sizeof change, "%s%sbatch_size=%lld", with, s->also, (long long)t.batch_size);
     return suggest(err, s, &t, change);
+}
+
+/* Weights and moments in bfloat16; with a smaller micro-batch where that alone is not enough. */
+static an_status suggest_narrower(an_err *err, search *s)
+{
+    an_train_config t;
+    char words[AN_FIT_WORDS], also[AN_FIT_WORDS + 1], change[AN_FIT_WORDS + 16];
+    if (!an_fit_narrower(s->c, &t, words)) return AN_OK;
+    set_recompute(&t, true);
+    snprintf(also, sizeof also, "%s ", words);
+    snprintf(change, sizeof change, "%s%s", s->recomputes ? "" : "recompute=on ", words);
+    search narrow = *s;
+    narrow.c = &t;
+    narrow.also = also;
+    AN_TRY(suggest(err, &narrow, &t, change));
+    if (narrow.found == s->found) AN_TRY(suggest_batch(err, &narrow, true));
+    s->found = narrow.found;
+    return AN_OK;
 }
 
 /* Whether `t` fits with the smallest value of the setting `key` that the model allows. */
@@ -204,13 +245,14 @@ static an_status suggest_half(an_err *err, search *s, const char *key)
 }
 
 /* Changes are tried in the order of their effect on training: none (recomputation), the order of a sum (micro-batches),
- * the precision of GEMMs (bfloat16), the context length, the model's width, its layers. At most one of each is listed.
+ * the precision of GEMMs (bfloat16), that of what is kept (weights, moments), the context length, the model's width, its layers. At most one of each is listed.
  */
 an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                         an_text *out)
 {
     an_train_config t = *c;
-    search s = {.c = c, .data = data, .limit = limit, .recomputes = strcmp(c->recompute, "on") == 0, .out = out};
+    search s = {
+        .c = c, .data = data, .limit = limit, .recomputes = strcmp(c->recompute, "on") == 0, .also = "", .out = out};
     set_recompute(&t, true);
     if (!s.recomputes) AN_TRY(suggest(err, &s, &t, "recompute=on"));
     const int before = s.found;
@@ -220,6 +262,7 @@ an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_dat
         t.dtype = AN_BF16;
         AN_TRY(suggest(err, &s, &t, s.recomputes ? "dtype=bfloat16" : "recompute=on dtype=bfloat16"));
     }
+    AN_TRY(suggest_narrower(err, &s));
     for (const char *const *key = c->model->halve; *key; key++) AN_TRY(suggest_half(err, &s, *key));
     if (s.found == 0) an_text_puts(out, c->model->too_large);
     return AN_OK;

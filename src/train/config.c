@@ -114,7 +114,10 @@ static const an_config_field train_fields[] = {
     TEXT(device, "auto", NULL, "auto, cpu, cuda, metal, ref; to plan for: null:cpu, null:cuda, null:metal"),
     INT(threads, "0", 0, 4096, "CPU threads; 0: every core. Results do not depend on it"),
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL,
-     "float32, bfloat16 or float16 (with a loss scale), of matrix products; weights stay float32"},
+     "float32, bfloat16 or float16 (with a loss scale), of matrix products; weights stay as weights_dtype= says"},
+    {"weights_dtype", AN_CONFIG_DTYPE, AT(weights_dtype), "float32", 0, 0, NULL,
+     "bfloat16 keeps matrices (not norms and biases) and their gradients in half the memory, rounded at random; other "
+     "losses"},
     {"moments_dtype", AN_CONFIG_DTYPE, AT(moments_dtype), "float32", 0, 0, NULL,
      "of adamw, adam and adam_atan2: bfloat16 keeps moments in half the memory, rounded at random; other losses"},
     {"budget", AN_CONFIG_GIB, AT(budget), "0", 0, 1e6, NULL,
@@ -471,6 +474,22 @@ an_status an_train_config_open(an_err *err, const char *preset_or_file, an_train
 
 /* ---- checks and files of settings */
 
+static an_status check_weights(an_err *err, const an_train_config *c)
+{
+    if (c->weights_dtype == AN_F32) return AN_OK;
+    if (c->weights_dtype != AN_BF16)
+        return an_fail(err, AN_E_USAGE, "weights_dtype=%s: weights are kept in float32 or bfloat16",
+                       an_dtype_text(c->weights_dtype));
+    if (c->ema)
+        return an_fail(
+            err, AN_E_USAGE,
+            "weights_dtype=bfloat16 and ema=true: bfloat16's steps are too coarse for an average; leave one out");
+    if (c->dtype == AN_F16)
+        return an_fail(err, AN_E_USAGE,
+                       "weights_dtype=bfloat16 and dtype=float16: take dtype=bfloat16, or keep weights in float32");
+    return AN_OK;
+}
+
 an_status an_train_config_check(an_err *err, const an_train_config *c)
 {
     if (strcmp(c->model_name, c->model->name) != 0 || strcmp(c->task_name, c->task->name) != 0)
@@ -481,6 +500,7 @@ an_status an_train_config_check(an_err *err, const an_train_config *c)
     if (c->dtype != AN_F32 && c->dtype != AN_BF16 && c->dtype != AN_F16)
         return an_fail(err, AN_E_USAGE, "dtype=%s: training runs in float32, bfloat16 or float16",
                        an_dtype_text(c->dtype));
+    AN_TRY(check_weights(err, c));
     if (c->moments_dtype != AN_F32 && c->moments_dtype != AN_BF16)
         return an_fail(err, AN_E_USAGE, "moments_dtype=%s: moments are kept in float32 or bfloat16",
                        an_dtype_text(c->moments_dtype));

@@ -65,6 +65,7 @@ typedef struct an_train_config {
     an_train_text shard;
     bool overlap;
     an_dtype exchange_dtype; /* AN_F32 or AN_BF16 */
+    an_dtype weights_dtype;  /* AN_F32 or AN_BF16 */
     an_dtype moments_dtype;  /* AN_F32 or AN_BF16 */
     /* Not a key: the processes that train together (comm/comm.h); NULL: this one alone. gradient_accumulation_steps is
      * that of them all, and micro-batch m of an update is of rank m mod ranks. The caller's. */

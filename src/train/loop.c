@@ -617,6 +617,17 @@ static void note_fresh(const loop *l)
     note(l, text);
 }
 
+static void note_converted(const loop *l)
+{
+    const bool narrow = l->r->cfg.weights_dtype == AN_BF16;
+    char text[200];
+    if (l->r->converted == 0) return;
+    snprintf(text, sizeof text, "%d weights of the file are %s and are kept in %s (weights_dtype=)%s", l->r->converted,
+             narrow ? "float32" : "bfloat16", an_dtype_text(l->r->cfg.weights_dtype),
+             narrow ? ", rounded to the nearest" : "");
+    note(l, text);
+}
+
 /* With averages: which rate they follow, and what uses them. */
 static void note_averages(const loop *l)
 {
@@ -645,6 +656,7 @@ static an_status begin_record(an_err *err, loop *l)
     if (status == AN_OK) status = begin_monitor(err, l);
     note_averages(l);
     note_fresh(l);
+    note_converted(l);
     return status;
 }
 

@@ -111,6 +111,21 @@ static an_status scopes_on_cpu(an_err *err, const char *place, an_train_text out
     return AN_OK;
 }
 
+/* What weights_dtype= made narrow is exported in float32, so a model that is bfloat16 by itself (of a .pt2 file) has no use for it. */
+static an_status check_declared(an_err *err, const an_session *r)
+{
+    const int n = r->cfg.weights_dtype == AN_BF16 ? an_persist_count(r->cx) : 0;
+    for (int i = 0; i < n; i++) {
+        an_persist p;
+        AN_TRY(an_session_result(err, r->cx, an_persist_get(r->cx, i, &p)));
+        if (p.kind == 0 && p.declared != AN_F32)
+            return an_fail(err, AN_E_USAGE,
+                           "weights_dtype=bfloat16 is for models in float32, and %s is %s in this one: leave it out",
+                           p.name, an_dtype_text(p.declared));
+    }
+    return AN_OK;
+}
+
 static an_status open_context(an_err *err, an_session *r, bool parameters_given)
 {
     const an_train_config *c = &r->cfg;
@@ -142,10 +157,11 @@ static an_status open_context(an_err *err, an_session *r, bool parameters_given)
     AN_TRY(an_session_result(err, r->cx, an_shard_optimizer(r->cx, shard_of(c))));
     an_overlap_exchanges(r->cx, c->overlap);
     AN_TRY(an_session_result(err, r->cx, an_exchange_bf16(r->cx, c->exchange_dtype == AN_BF16)));
-    an_set_policy(r->cx, (an_policy){.matmul = c->dtype});
+    an_set_policy(r->cx, (an_policy){.matmul = c->dtype, .weights = c->weights_dtype});
     r->model = c->model->open(r->cx, an_model_settings(c));
     AN_TRY(an_session_fault(err, r->cx));
     if (!r->model) return an_fail_nomem(err, "the model's tables", 0);
+    AN_TRY(check_declared(err, r));
     AN_TRY(an_optimizer_select(err, r->cx, c));
     return an_session_fault(err, r->cx);
 }
@@ -193,23 +209,47 @@ static an_status check_second_moments(an_err *err, const an_st *from, const an_p
     return AN_OK;
 }
 
+/* The dtype that the file's tensor may have: of a parameter either of those that weights_dtype= chooses between. */
+static an_dtype dtype_in_file(const an_st *from, const char *prefix, const an_persist *p)
+{
+    char key[512];
+    snprintf(key, sizeof key, "%s%s", prefix, p->name);
+    const an_st_tensor *t = an_st_find(from, key);
+    const bool either = t && p->kind == 0 && p->declared == AN_F32 && (t->dtype == AN_F32 || t->dtype == AN_BF16);
+    return either ? t->dtype : p->dtype;
+}
+
+/* Entry i from bfloat16 numbers of a file, kept in float32 here. */
+static an_status write_widened(an_err *err, an_session *r, int i, const an_st_tensor *t, size_t n)
+{
+    uint32_t *wide = malloc(n * sizeof *wide + 1);
+    if (!wide) return an_fail_nomem(err, t->name, n * sizeof *wide);
+    an_st_widen(t, n, wide);
+    const an_status status = an_session_result(err, r->cx, an_persist_write(r->cx, i, wide, n * sizeof *wide));
+    free(wide);
+    return status;
+}
+
 /* Reads tensor i of the session from the file's tensor PREFIX NAME. */
 static an_status read_tensor(an_err *err, const an_st *from, const char *prefix, an_session *r, int i,
                              const an_persist *p)
 {
     const an_st_tensor *t;
-    size_t bytes = an_dtype_size(p->dtype);
+    size_t n = 1;
     int64_t dim[8];
     memcpy(dim, p->shape.dim, sizeof dim);
     /* The file may have more rows of this parameter (a longer position table); the first ones are used. */
     const char *truncated = r->cfg.model->cut_parameter;
     if (truncated && strcmp(p->name, truncated) == 0 && (t = an_st_find(from, p->name)) != NULL && t->rank == 2)
         dim[0] = AN_MAX(dim[0], t->shape[0]);
-    AN_TRY(an_ckpt_expect(err, from, prefix, p->name, p->dtype, p->shape.rank, dim, &t));
-    for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
+    const an_dtype dtype = dtype_in_file(from, prefix, p);
+    AN_TRY(an_ckpt_expect(err, from, prefix, p->name, dtype, p->shape.rank, dim, &t));
+    for (int axis = 0; axis < p->shape.rank; axis++) n *= (size_t)p->shape.dim[axis];
+    r->converted += dtype != p->dtype;
     AN_TRY(check_loss_scale(err, from, p, t));
     AN_TRY(check_second_moments(err, from, p, t));
-    return an_session_result(err, r->cx, an_persist_write(r->cx, i, t->data, bytes));
+    if (dtype == AN_BF16 && p->dtype == AN_F32) return write_widened(err, r, i, t, n);
+    return an_session_result(err, r->cx, an_persist_write(r->cx, i, t->data, n * an_dtype_size(dtype)));
 }
 
 /* Moments, averages, and the states of float16's loss scaling ("optimizer.scale" and others). */
@@ -596,6 +636,7 @@ an_logbook an_session_logbook(const an_session *r)
                     .threads = (int)c->threads,
                     .dtype = c->dtype,
                     .moments_dtype = c->moments_dtype,
+                    .weights_dtype = c->weights_dtype,
                     .fused = c->compile};
     for (int split = 0; split < AN_N_SPLITS; split++) {
         b.count[split] = r->data->units[split];

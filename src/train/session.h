@@ -34,6 +34,7 @@ typedef struct an_session {
     void *tell_arg;
     bool data_in_use;   /* a loader thread that hangs reads `data`: closing leaves them (an_loader_close) */
     an_text fresh;      /* parameters that the weights of init_from= lack or have for another head, ", " between them */
+    int converted;      /* parameters that were read in another dtype than they are kept in (weights_dtype=) */
     int lock;           /* of the run's folder (run_dir.h), -1: none is held. The caller's */
     const char *commit; /* of the program, for the logbook; NULL: unknown. The caller's */
     const struct an_storage *disk; /* of the data, where the caller has looked; NULL: the logbook does. The caller's */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_ranks_tasks.sh: every task over several processes: in exact mode the bits of one, running statistics, carries and rows of
 # puzzles among them; a run that is cut goes on with another number of ranks. A task of src/train/tasks without a row fails.
-plan=9
+plan=10
 . "$(dirname "$0")/tap.sh"
 unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_STEP_ID
 cd "$dir" || exit 1

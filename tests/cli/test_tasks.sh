@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_tasks.sh: what every task owes, a row a task: one hash over threads and loader threads, kill -9 and resume to the same bits, and
 # a bill that is met to the page, epochs as updates. A task of src/train/tasks without a row fails.
-plan=7
+plan=8
 . "$(dirname "$0")/tap.sh"
 cd "$dir" || exit 1
 root=$OLDPWD

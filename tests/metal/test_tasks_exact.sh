@@ -7,7 +7,7 @@ if ! command -v "${CXX:-c++}" >/dev/null; then
 fi
 build=${AN_BUILD:-build}
 sh tests/metal/standin/build.sh "$build/standin" || exit 1
-plan=7
+plan=8
 . "$(dirname "$0")/../cli/tap.sh"
 build=$(cd "$build" && pwd)
 export ANNEAL_METAL_PATH="$build/standin/libmetal_standin.so" ANNEAL_STANDIN="gpu=apple8,kernels=fast,end=check,cache=$build/standin-cache"

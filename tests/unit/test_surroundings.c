@@ -87,12 +87,14 @@ static void the_line_is_json_for_any_folder(void **state)
     for (size_t i = 0; i < AN_COUNT(folders); i++) {
         an_text t = {0};
         an_surroundings_put(folders[i], NULL, &t);
-        an_surroundings_put_policy(AN_BF16, AN_BF16, &t);
+        an_surroundings_put_policy(AN_BF16, AN_F32, AN_BF16, &t);
         json_t *all = parse(&t);
         assert_true(json_is_string(json_object_get(all, "mount")));
         assert_true(json_is_object(json_object_get(all, "cache")));
         assert_string_equal(json_string_value(json_object_get(json_object_get(all, "dtype_policy"), "matrix_weights")),
                             "bfloat16");
+        assert_string_equal(json_string_value(json_object_get(json_object_get(all, "dtype_policy"), "master_weights")),
+                            "float32");
         json_decref(all);
     }
 }

@@ -38,6 +38,15 @@ const char *an_st_dtype_name(an_dtype dtype)
 {
     return (unsigned)dtype < AN_N_DTYPES ? dtypes[dtype].name : "?";
 }
+void an_st_widen(const an_st_tensor *t, size_t n, uint32_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half; /* data may be unaligned */
+        memcpy(&half, (const char *)t->data + 2 * i, sizeof half);
+        out[i] = (uint32_t)half << 16;
+    }
+}
+
 size_t an_st_dtype_bytes(an_dtype dtype)
 {
     return (unsigned)dtype < AN_N_DTYPES ? dtypes[dtype].bytes : 0;

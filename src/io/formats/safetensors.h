@@ -59,8 +59,9 @@ const an_st_tensor *an_st_find(const an_st *st, const char *name);        /* NUL
 const char *an_st_meta(const an_st *st, const char *key);                 /* NULL: no such key */
 const char *an_st_meta_at(const an_st *st, size_t i, const char **value); /* i-th key, NULL past the end */
 
-const char *an_st_dtype_name(an_dtype dtype); /* "F32", as in the file */
-size_t an_st_dtype_bytes(an_dtype dtype);     /* of one element */
+const char *an_st_dtype_name(an_dtype dtype);                     /* "F32", as in the file */
+size_t an_st_dtype_bytes(an_dtype dtype);                         /* of one element */
+void an_st_widen(const an_st_tensor *t, size_t n, uint32_t *out); /* the first n elements of a BF16 one, as float32 */
 bool an_st_dtype_find(const char *name, an_dtype *out);
 /* "[384,1536]" into out; returns out. */
 enum { AN_ST_SHAPE_BYTES = 24 * AN_ST_MAX_RANK };

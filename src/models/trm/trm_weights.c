@@ -149,11 +149,7 @@ static an_status convert(an_err *err, content *c, an_st_tensor *t)
     const size_t n = t->bytes / 2;
     uint32_t *wide = AN_NEW_ARRAY(&c->arena, uint32_t, n + 1);
     if (!wide) return an_fail_nomem(err, t->name, n * 4);
-    for (size_t i = 0; i < n; i++) {
-        uint16_t narrow;
-        memcpy(&narrow, (const char *)t->data + 2 * i, sizeof narrow);
-        wide[i] = (uint32_t)narrow << 16;
-    }
+    an_st_widen(t, n, wide);
     t->data = (const void *)wide;
     t->bytes = n * 4;
     t->dtype = AN_F32;
