@@ -2,7 +2,7 @@
 # test_reader_bounds.sh: what a reader takes at most (docs/reliability.md) is enforced: a file of one byte more is refused in one
 # sentence before memory is taken, by each command that reads it. The files are sparse, so that none takes room. Bounds of numbers
 # inside files are those of the units' tests.
-plan=5
+plan=6
 . "$(dirname "$0")/tap.sh"
 cd "$dir" || exit 1
 
@@ -79,4 +79,22 @@ fi
 truncate -s $over talk.json
 said "talk.json: line 1 has more than 256 MiB" prepare chat input_file=talk.json tokenizer=bytes out=chat
 ok "a line that does not end is refused, compressed too"
+
+truncate -s $((1024 * mib + 1)) talk.json
+said "talk.json: larger than 1024 MiB" prepare chat input_file=talk.json tokenizer=bytes out=chat
+rm -f talk.json
+truncate -s $((64 * mib + 1)) x_old_challenges.json
+said "x_old_challenges.json: larger than 64 MiB" prepare arc from="$dir/x" subsets=old test_set_name=old out=arc
+rm -f x_old_challenges.json
+if [ -n "${AN_SOAK:-}" ]; then # gigabytes of memory
+    awk 'BEGIN { for (i = 0; i <= 16777216; i++) print "1..............." }' | gzip -1 >many.txt.gz
+    "$program" prepare sudoku from=many.txt.gz out=many >stdout 2>stderr && fault "2^24 Sudokus and one are taken"
+    says stderr "many.txt.gz:16777217: more than 16777216 puzzles; split the file"
+    awk 'BEGIN { for (i = 0; i <= 4194304; i++) { s = "SG"; n = i
+            for (k = 0; k < 23; k++) { s = s (n % 2 ? "#" : " "); n = int(n / 2) }
+            print "a," s "," s ",1" } }' | gzip -1 >mazes.csv.gz
+    "$program" prepare maze from=mazes.csv.gz out=many >stdout 2>stderr && fault "2^22 mazes and one are taken"
+    says stderr "mazes.csv.gz: more than 4194304 mazes; split the file"
+fi
+ok "conversations, puzzles and tasks have a bound"
 done_testing

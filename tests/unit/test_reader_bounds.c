@@ -3,10 +3,15 @@
 #define _DEFAULT_SOURCE
 #include "lib/test.h"
 
+#include "io/data/array_file.h"
+#include "io/data/maze_set.h"
+#include "io/data/sudoku_list.h"
+#include "io/formats/idx.h"
 #include "io/formats/json.h"
 #include "io/formats/npy.h"
 #include "io/formats/safetensors.h"
 #include "io/formats/zip_write.h"
+#include "lib/make_zip.h"
 #include "tools/pack.h"
 #include <anneal_import.h>
 
@@ -132,6 +137,98 @@ static void an_imported_graph_has_at_most_2_18_operations_and_lists_of_2_16(void
     an_text_free(&text);
 }
 
+static void an_npz_gives_at_most_64_arrays(void **state)
+{
+    (void)state;
+    enum { MOST = 64 };
+    static const char header[] = "\x93NUMPY\x01\x00\x76\x00{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }";
+    char array[128 + 1];
+    memset(array, ' ', 128);
+    memcpy(array, header, sizeof header - 1);
+    array[127] = '\n', array[128] = 7;
+    an_text block = {0};
+    make_zip_number(&block, 1, 1); /* deflate's last block, stored */
+    make_zip_number(&block, sizeof array, 2);
+    make_zip_number(&block, ~sizeof array & 65535, 2);
+    an_text_putn(&block, array, sizeof array);
+    make_zip z = {0};
+    char name[32];
+    for (int i = 0; i <= MOST; i++) {
+        snprintf(name, sizeof name, "x%d.npy", i);
+        make_zip_put(&z, name, block.data, block.len, 8, an_crc32(array, sizeof array), sizeof array);
+    }
+    make_zip_end(&z);
+    const char *path = test_path("many.npz");
+    test_write_file(path, z.file.data, z.file.len);
+    an_err err = {0};
+    an_array_file *f;
+    if (an_array_file_open(&err, path, &f) != AN_OK) fail_msg("%s", err.text);
+    for (int i = 0; i <= MOST; i++) {
+        an_npy a;
+        bool found;
+        snprintf(name, sizeof name, "x%d", i);
+        const an_status status = an_array_file_find(&err, f, name, NULL, &a, &found);
+        if (i == MOST)
+            refused(status, &err, "more than 64 arrays");
+        else if (status != AN_OK || !found || an_npy_number(&a, 0) != 7)
+            fail_msg("%s: %s", name, err.text);
+    }
+    an_array_file_close(f);
+    an_text_free(&block);
+    an_text_free(&z.file);
+}
+
+static void an_idx_file_has_at_most_four_axes_and_8_gib(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_idx out;
+    static const uint8_t five[4 + 5 * 4 + 1] = {0, 0, 8, 5, 0, 0, 0, 1, 0, 0, 0, 1, 0,
+                                                0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 9};
+    refused(an_idx_parse(&err, "a.idx", five, sizeof five, &out), &err, "a rank of 1 to 4");
+    static const uint8_t long_one[4 + 2 * 4] = {0, 0, 8, 2, 0, 1, 0, 0, 0, 2, 0, 1}; /* 65,536 times 131,073 */
+    refused(an_idx_parse(&err, "a.idx", long_one, sizeof long_one, &out), &err, "at most 8 GiB are read");
+}
+
+/* The bound itself is 2.6 GiB of puzzles: cli/test_reader_bounds.sh goes beyond it under AN_SOAK=1. */
+static void a_list_of_sudokus_has_at_most_its_number(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    const char *path = test_path("list.txt");
+    static const char puzzle[] = "1...2...3...4...\n";
+    char text[4 * (sizeof puzzle - 1)];
+    for (int i = 0; i < 4; i++) memcpy(text + i * (sizeof puzzle - 1), puzzle, sizeof puzzle - 1);
+    test_write_file(path, text, sizeof text);
+    for (int32_t most = 3; most <= 4; most++) {
+        an_sudoku_list l;
+        const an_status status = an_sudoku_list_read(&err, path, 0, most, &l);
+        if (most == 3)
+            refused(status, &err, "list.txt:4: more than 3 puzzles; split the file");
+        else if (status != AN_OK || l.n != 4)
+            fail_msg("%d puzzles: %s", l.n, err.text);
+        an_sudoku_list_free(&l);
+    }
+}
+
+static void a_list_of_mazes_has_at_most_its_number(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_maze_result result;
+    const char *path = test_path("mazes.csv");
+    static const char list[] = "source,question,answer,rating\na,SG  # # ####    ,SG  # # ####    ,1\n"
+                               "a,SG##  # #  # ## ,SG##  # #  # ## ,1\n"
+                               "a,SG###### ## #  #,SG###### ## #  #,1\n";
+    test_write_file(path, list, sizeof list - 1);
+    an_maze_options o = {.from = path, .out = test_path("mazes"), .test_size = 1, .most = 3};
+    if (an_maze_build(&err, &o, &result) != AN_OK || result.train != 2) fail_msg("%s", err.text);
+    o.most = 2;
+    refused(an_maze_build(&err, &o, &result), &err, "mazes.csv: more than 2 mazes; split the file");
+    o = (an_maze_options){.out = test_path("made"), .side = 9, .min_path = 4, .generate = AN_MAZE_MOST, .test_size = 1};
+    refused(an_maze_build(&err, &o, &result), &err, "4194305 mazes together: at most 4194304");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +237,10 @@ int main(void)
         cmocka_unit_test(a_header_of_safetensors_has_at_most_100_mb),
         cmocka_unit_test(the_list_of_a_pack_has_at_most_4_mib),
         cmocka_unit_test(an_imported_graph_has_at_most_2_18_operations_and_lists_of_2_16),
+        cmocka_unit_test(an_npz_gives_at_most_64_arrays),
+        cmocka_unit_test(an_idx_file_has_at_most_four_axes_and_8_gib),
+        cmocka_unit_test(a_list_of_sudokus_has_at_most_its_number),
+        cmocka_unit_test(a_list_of_mazes_has_at_most_its_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

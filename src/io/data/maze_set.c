@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CELLS = AN_MAZE_MAX_SIDE * AN_MAZE_MAX_SIDE, MAX_MAZES = 1 << 22, TRIES = 1000, IMAGES = 8 };
+enum { MAX_CELLS = AN_MAZE_MAX_SIDE * AN_MAZE_MAX_SIDE, TRIES = 1000, IMAGES = 8 };
 static const char tokens[] = "# SGo"; /* from 1 on */
 
 /* ---- paths */
@@ -183,9 +183,12 @@ static an_status add_maze(an_err *err, builder *b, list *l, const char *text, co
     uint64_t seen;
     if (an_map_get(&b->seen, form, &seen)) return AN_OK;
     if (!an_map_set(&b->seen, form, 1)) return an_fail_nomem(err, "mazes", b->seen.cap);
+    const int64_t most = b->o->most > 0 ? b->o->most : AN_MAZE_MOST;
+    if (l->n == most)
+        return an_fail(err, AN_E_DATA, "%s: more than %lld mazes; split the file", l->path, (long long)most);
     if (l->n == l->cap) {
         const int64_t cap = l->cap ? 2 * l->cap : 64;
-        char *more = cap <= MAX_MAZES ? realloc(l->text, (size_t)cap * 2 * cells) : NULL;
+        char *more = realloc(l->text, (size_t)cap * 2 * cells);
         if (!more) return an_fail_nomem(err, "mazes", (size_t)cap * 2 * cells);
         l->text = more;
         l->cap = cap;
@@ -310,6 +313,10 @@ static an_status build_lists(an_err *err, builder *b, list *train, list *test)
 {
     const an_maze_options *o = b->o;
     const int64_t made_tests = o->test_size > 0 ? o->test_size : AN_MAX(o->generate / 10, 1);
+    const int64_t most = o->most > 0 ? o->most : AN_MAZE_MOST;
+    if (!o->from && (o->generate > most || made_tests > most - o->generate))
+        return an_fail(err, AN_E_USAGE, "generate and test_size are %lld mazes together: at most %lld are made",
+                       (long long)o->generate + made_tests, (long long)most);
     AN_TRY(o->from ? read_list(err, b, o->from, train) : make_list(err, b, o->generate + made_tests, train));
     if (o->test) AN_TRY(read_list(err, b, o->test, test));
     const an_puzzle_meta meta = {.vocab_size = 6,

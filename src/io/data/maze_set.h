@@ -16,6 +16,7 @@ typedef struct an_maze_options {
     int side;                     /* of mazes that are made here */
     int64_t generate, min_path;   /* training mazes to make, with at least so many steps from S to G */
     int64_t subsample, test_size; /* 0: all; a tenth of the training mazes, or all of `test` */
+    int64_t most;                 /* of a list; 0: AN_MAZE_MOST */
     bool aug;                     /* the eight images of each training maze */
     uint64_t seed;
     void (*tell)(void *arg, int64_t done,
@@ -23,7 +24,7 @@ typedef struct an_maze_options {
     void *tell_arg;
 } an_maze_options;
 
-enum { AN_MAZE_MAX_SIDE = 64 };
+enum { AN_MAZE_MAX_SIDE = 64, AN_MAZE_MOST = 1 << 22 };
 
 typedef struct an_maze_result {
     int64_t train, examples, test, shortest, longest; /* paths in steps */

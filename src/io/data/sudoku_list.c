@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 1 << 24, MAX_COLUMNS = 16 };
+enum { MAX_COLUMNS = 16 };
 
 typedef struct columns {
     int question, answer, rating; /* -1: there is none */
@@ -68,7 +68,10 @@ static an_status add_row(an_err *err, an_sudoku_list *l, uint64_t line, const ch
     char why[AN_QUOTED_BYTES + 160], quoted[AN_QUOTED_BYTES], copy[64];
     const int side = side_of(n);
     if (l->side == 0) l->side = side;
-    if (l->n == MAX_ROWS) return bad_line(err, l, line, "more than 16 million puzzles; split the file");
+    if (l->n == l->most) {
+        snprintf(why, sizeof why, "more than %d puzzles; split the file", l->most);
+        return bad_line(err, l, line, why);
+    }
     if (!an_grow((void **)&l->row, l->n, &l->cap, sizeof *l->row)) return an_fail_nomem(err, l->path, sizeof *l->row);
     an_sudoku_row *r = *out = &l->row[l->n];
     *r = (an_sudoku_row){.line = (uint32_t)line};
@@ -119,10 +122,10 @@ static an_status read_lines(an_err *err, an_sudoku_list *l, an_line_reader *read
     }
 }
 
-an_status an_sudoku_list_read(an_err *err, const char *path, double min_difficulty, an_sudoku_list *out)
+an_status an_sudoku_list_read(an_err *err, const char *path, double min_difficulty, int32_t most, an_sudoku_list *out)
 {
     an_line_reader *reader;
-    *out = (an_sudoku_list){.path = path};
+    *out = (an_sudoku_list){.path = path, .most = most};
     AN_TRY(an_line_reader_open(err, path, &reader));
     an_status status = read_lines(err, out, reader, min_difficulty);
     an_line_reader_close(reader);

@@ -14,11 +14,13 @@ typedef struct an_sudoku_list {
     const char *path;
     int side; /* 0: no puzzle yet */
     an_sudoku_row *row;
-    int32_t n, cap;
+    int32_t n, cap, most;
 } an_sudoku_list;
 
-/* All puzzles of a file of at least this rating. */
-an_status an_sudoku_list_read(an_err *err, const char *path, double min_difficulty, an_sudoku_list *out);
+enum { AN_SUDOKU_LIST_MOST = 1 << 24 }; /* 2.6 GiB of memory */
+
+/* All puzzles of a file of at least this rating; AN_E_DATA: there are more than `most`. */
+an_status an_sudoku_list_read(an_err *err, const char *path, double min_difficulty, int32_t most, an_sudoku_list *out);
 /* Solves a puzzle that has no answer, and checks an answer. AN_E_DATA with file and line: no solution, or several. */
 an_status an_sudoku_list_solve(an_err *err, an_sudoku_list *l, int32_t i);
 void an_sudoku_list_free(an_sudoku_list *l);

@@ -203,7 +203,7 @@ static an_status read_files(an_err *err, const an_sudoku_options *o, const char 
         if (f->n == MAX_FILES) return an_fail(err, AN_E_USAGE, "more than %d files of puzzles", MAX_FILES);
         if (*at) {
             an_sudoku_list *l = &f->list[f->n++];
-            AN_TRY(an_sudoku_list_read(err, at, o->min_difficulty, l));
+            AN_TRY(an_sudoku_list_read(err, at, o->min_difficulty, AN_SUDOKU_LIST_MOST, l));
             if (*side == 0) *side = l->side;
             if (l->side != *side)
                 return an_fail(err, AN_E_DATA, "%s has boards of %dx%d, another file of %dx%d", at, l->side, l->side,

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BLOCK_BYTES = 1 << 17 };
@@ -218,7 +219,11 @@ an_status an_text_file_read(an_err *err, const char *path, size_t max_bytes, an_
     const char *line = "";
     size_t n;
     AN_TRY(an_line_reader_open(err, path, &lines));
+    struct stat s; /* a plain file says its size before any of it is read */
+    const bool plain = lines->fd >= 0 && !lines->stream && fstat(lines->fd, &s) == 0;
     an_status status = AN_OK;
+    if (plain && s.st_size > 0 && (uint64_t)s.st_size > max_bytes)
+        status = an_fail(err, AN_E_DATA, "%s: larger than %zu MiB", path, max_bytes >> 20);
     while (status == AN_OK && (status = an_line_reader_next(err, lines, &line, &n)) == AN_OK && line) {
         an_text_putn(out, line, n);
         an_text_puts(out, "\n");
