@@ -14,7 +14,10 @@ kinds=0
 for k in weight gradient moment activation scratch state input; do kinds=$((kinds + $(value "$dir/stdout" ${k}_bytes))); done
 equal "$(value "$dir/stdout" peak_bytes)" "$kinds" "peak_bytes"
 run plan macbook
-says stdout "  data  "; equal "$(grep 'moved' "$dir/stdout" | grep -c data)" 0 "lines in which data are moved bytes"
+# Each kind is a line of the bill, under "peak memory"; none, data least of all, is beside or under the bytes that kernels move.
+equal "$(sed -n '/^peak memory/,/^program/s/^  \([a-z]*\) .*/\1/p' "$dir/stdout" | tr '\n' ' ')" \
+    "weights gradients moments activations scratch state inputs data workers host " "kinds of the bill"
+equal "$(sed -n '/moved/,$p' "$dir/stdout" | grep -c 'data')" 0 "lines in which data are moved bytes"
 ok "the kinds of the bill add up"
 
 run plan macbook svg="$dir/memory.svg"

@@ -2,7 +2,7 @@
  * shape (empty ones, special numbers, poison), gradients of every tensor, optimizers, averages, states, several evals a
  * step, reads at any moment, contexts closed in any order. Each program runs in several ways that must give the same
  * bits and the same sentences. AN_SOAK=1 runs many more; AN_RANDOM=SEED runs one, AN_RANDOM=SEED,N the N from it on;
- * under the sanitizers it looks for what is read or written out of bounds.
+ * AN_LAB_DEVICE=metal takes another device than the CPU; under the sanitizers it looks for what is read or written out of bounds.
  *
  * Owns:      the generator; the log of all that a program was told; the reducer, which leaves calls out.
  * Does not:  say what the numbers are: test_random and tests/ops do.
@@ -833,9 +833,10 @@ static bool same_in_every_way(const program *m, bool compiled, char why[800])
     const int ways = compiled ? WAYS : WAYS - 1;
     bool good = true;
     char first[600];
+    const char *device = getenv("AN_LAB_DEVICE") ? getenv("AN_LAB_DEVICE") : "cpu"; /* as tests/ops has it */
     for (int w = 0; w < ways; w++) {
         an_options o = {
-            .device = "cpu", .seed = 5, .threads = w == 1 && m->seed % 4 == 0 ? 2 : 1, .cc = w == 3 ? NULL : "none"};
+            .device = device, .seed = 5, .threads = w == 1 && m->seed % 4 == 0 ? 2 : 1, .cc = w == 3 ? NULL : "none"};
         o.unfused = w == 1, o.place_apart = w == 2, o.recompute = w >= 2 ? "on" : "off", o.verify = w != 1;
         cx[w] = an_open(&o);
         assert_non_null(cx[w]);
