@@ -1,12 +1,12 @@
 #!/bin/sh
-# test_kill_writers.sh: kill -9 at random moments while files are written: prepare (texts, Sudokus, mazes, ARC, conversations), the training of an imported model, export (safetensors, an archive of
+# test_kill_writers.sh: kill -9 at random moments while files are written: prepare (texts, Sudokus, mazes, ARC, conversations, Fashion-MNIST), the training of an imported model, export (safetensors, an archive of
 # torch.export), pack, and the compiler of kernels with an empty cache. A file is the old one, the new one or absent, never a part of one; the next run finishes the work and leaves
 # nothing temporary behind. A few moments as a test; AN_KILLS=N of each, a hundred under AN_SOAK=1.
-plan=8
+plan=9
 . "$(dirname "$0")/tap.sh"
 kills=${AN_KILLS:-$([ -n "${AN_SOAK:-}" ] && echo 100 || echo 4)}
 
-random() { awk -v seed="$(date +%s)$$$2" -v n="$1" 'BEGIN { srand(seed % 2147483647); print rand() * n }'; }
+random() { awk -v seed="$(date +%N)" -v n="$1" 'BEGIN { srand(seed % 1000000007); print rand() * n }'; }
 seconds() { awk -v ns=$(($(date +%s%N) - $1)) 'BEGIN { print ns / 1e9 }'; }
 
 # disturb NAME LASTS COMMAND...: runs it `kills` times, each killed at a random moment below 1.2 times LASTS; after each `whole` looks.
@@ -17,7 +17,7 @@ disturb() {
         round=$((round + 1))
         "$program" "$@" >"$dir/stdout" 2>"$dir/stderr" </dev/null &
         pid=$!
-        sleep "$(random "$(awk -v s="$lasts" 'BEGIN { print 1.2 * s }')" "$what.$round")"
+        sleep "$(random "$(awk -v s="$lasts" 'BEGIN { print 1.2 * s }')")"
         kill -9 "$pid" 2>/dev/null
         wait "$pid" 2>/dev/null
         whole
@@ -141,6 +141,29 @@ awk 'BEGIN { printf "["; for (i = 0; i < 400; i++) printf "%s{\"conversations\":
 data_set talk chat input_file="$dir/talk.json" tokenizer=bytes max_length=64
 ok "so do prepare of mazes, of ARC and of conversations"
 
+# Its four files are taken by their SHA-256 alone, so that no others can be put in their place: AN_FASHION, or where Debian's package has them.
+fashion=${AN_FASHION:-/usr/share/datasets/fashion-mnist}
+name="so does prepare of Fashion-MNIST"
+if [ -d "$fashion" ]; then
+    began=$(date +%s%N)
+    run prepare fashion-mnist from="$fashion" out="$dir/fashion.reference"
+    code_is 0
+    lasts=$(seconds "$began")
+    written=$(ls -A "$dir/fashion.reference")
+    whole() { for f in $written; do same "$dir/fashion/$f" "$dir/fashion.reference/$f"; rm -f "$dir/fashion/$f"; done; }
+    disturb fashion "$lasts" prepare fashion-mnist from="$fashion" out="$dir/fashion"
+    age "$dir/fashion"
+    run prepare fashion-mnist from="$fashion" out="$dir/fashion"
+    code_is 0
+    for f in $written; do cmp -s "$dir/fashion/$f" "$dir/fashion.reference/$f" || fault "$f differs after kills"; done
+    # shellcheck disable=SC2086  # a list of names
+    only "$dir/fashion" $written
+    rm -rf "$dir/fashion" "$dir/fashion.reference"
+    ok "$name"
+else
+    skip "$name" "Debian's package dataset-fashion-mnist is not installed; AN_FASHION=FOLDER names its files elsewhere"
+fi
+
 settings="data=$dir/rows batch_size=20 max_iters=300 save_interval=10 eval_interval=100 seed=5 --quiet"
 began=$(date +%s%N)
 # shellcheck disable=SC2086  # a list of settings
@@ -160,7 +183,7 @@ while [ "$round" -lt "$kills" ]; do
         "$program" "$@" >"$dir/stdout" 2>"$dir/stderr" </dev/null &
         pid=$!
         round=$((round + 1))
-        [ "$round" -gt "$kills" ] || { sleep "$(random "$lasts" "import.$round")"; kill -9 "$pid" 2>/dev/null; }
+        [ "$round" -gt "$kills" ] || { sleep "$(random "$lasts")"; kill -9 "$pid" 2>/dev/null; }
         wait "$pid" 2>/dev/null && break
         [ "$round" -le "$kills" ] || { fault "resumed: $(cat "$dir/stderr")"; break; }
     done
@@ -182,7 +205,7 @@ while [ "$round_all" -lt "$kills" ]; do
     # shellcheck disable=SC2086
     "$program" train macbook out="$dir/cold" $tiny max_iters=2 --quiet >"$dir/stdout" 2>"$dir/stderr" </dev/null &
     pid=$!
-    sleep "$(random 1.5 "compile.$round_all")"
+    sleep "$(random 1.5)"
     kill -9 "$pid" 2>/dev/null
     wait "$pid" 2>/dev/null
     rm -rf "$dir/cold"

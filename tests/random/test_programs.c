@@ -1,8 +1,8 @@
-/* test_programs.c: programs of the public API drawn at random: operations of every kind on operands of every dtype and
- * shape (empty ones, special numbers, poison), gradients of every tensor, optimizers, averages, states, several evals a
- * step, reads at any moment, contexts closed in any order. Each program runs in several ways that must give the same
- * bits and the same sentences. AN_SOAK=1 runs many more; AN_RANDOM=SEED runs one, AN_RANDOM=SEED,N the N from it on;
- * AN_LAB_DEVICE=metal takes another device than the CPU; under the sanitizers it looks for what is read or written out of bounds.
+/* test_programs.c: programs of the public API drawn at random: operations of every kind on operands of every dtype and shape
+ * (empty ones, special numbers, poison), gradients of every tensor, optimizers, averages, states, several evals a step, reads at
+ * any moment, contexts closed in any order. Each program runs in several ways that must give the same bits and the same
+ * sentences; under the sanitizers it looks for reads and writes out of bounds. AN_SOAK=1 runs many more; AN_RANDOM=SEED runs
+ * one, AN_RANDOM=SEED,N the N from it on; AN_LAB_DEVICE=metal takes another device than the CPU.
  *
  * Owns:      the generator; the log of all that a program was told; the reducer, which leaves calls out.
  * Does not:  say what the numbers are: test_random and tests/ops do.
@@ -88,9 +88,11 @@ static an_shape draw_shape(run *r)
 
 static an_dtype draw_dtype(run *r)
 {
-    static const an_dtype t[] = {AN_F32, AN_F32, AN_F32, AN_F32, AN_F32, AN_BF16, AN_F16,
-                                 AN_F64, AN_I32, AN_I32, AN_I64, AN_U8,  AN_BOOL};
-    return t[draw(r, AN_COUNT(t))];
+    const char *device = getenv("AN_LAB_DEVICE"); /* Apple GPUs have no float64 */
+    const an_dtype wide = device && strcmp(device, "metal") == 0 ? AN_F32 : AN_F64;
+    const an_dtype t[] = {AN_F32, AN_F32, AN_F32, AN_F32, AN_F32, AN_BF16, AN_F16,
+                          wide,   AN_I32, AN_I32, AN_I64, AN_U8,  AN_BOOL};
+    return t[draw(r, (uint32_t)AN_COUNT(t))];
 }
 
 static bool is_float(an_dtype t)
