@@ -23,6 +23,7 @@
 enum { STEPS = 3, CALLS = 24, LIVE = 72, KEPT = 3, WAYS = 4, MOST = 6000, ENTRIES = 1200, ROOTS = 48 };
 
 static const char *const way_names[WAYS] = {"fused", "unfused", "apart", "compiled"};
+static const char *device = "cpu"; /* or AN_LAB_DEVICE, as tests/ops has it */
 
 typedef struct entry { /* one thing that the program was told */
     char what[72];
@@ -88,8 +89,7 @@ static an_shape draw_shape(run *r)
 
 static an_dtype draw_dtype(run *r)
 {
-    const char *device = getenv("AN_LAB_DEVICE"); /* Apple GPUs have no float64 */
-    const an_dtype wide = device && strcmp(device, "metal") == 0 ? AN_F32 : AN_F64;
+    const an_dtype wide = strcmp(device, "metal") == 0 ? AN_F32 : AN_F64; /* Apple GPUs have no float64 */
     const an_dtype t[] = {AN_F32, AN_F32, AN_F32, AN_F32, AN_F32, AN_BF16, AN_F16,
                           wide,   AN_I32, AN_I32, AN_I64, AN_U8,  AN_BOOL};
     return t[draw(r, (uint32_t)AN_COUNT(t))];
@@ -835,7 +835,6 @@ static bool same_in_every_way(const program *m, bool compiled, char why[800])
     const int ways = compiled ? WAYS : WAYS - 1;
     bool good = true;
     char first[600];
-    const char *device = getenv("AN_LAB_DEVICE") ? getenv("AN_LAB_DEVICE") : "cpu"; /* as tests/ops has it */
     for (int w = 0; w < ways; w++) {
         an_options o = {
             .device = device, .seed = 5, .threads = w == 1 && m->seed % 4 == 0 ? 2 : 1, .cc = w == 3 ? NULL : "none"};
@@ -852,8 +851,7 @@ static bool same_in_every_way(const program *m, bool compiled, char why[800])
         }
     for (int w = 1; w < ways && good; w++)
         if (!(good = log[0].n == log[w].n)) snprintf(why, 800, "%s was told more than %s", way_names[0], way_names[w]);
-    for (int i = 0; i < ways; i++) an_close(cx[(i + (int)(m->seed % 7)) % ways]);
-    for (int w = 0; w < ways; w++) forget(&log[w]);
+    for (int w = 0; w < ways; w++) an_close(cx[(w + (int)(m->seed % 7)) % ways]), forget(&log[w]);
     return good;
 }
 
@@ -896,6 +894,7 @@ static void random_programs_are_the_same_in_every_way(void **state)
 
 int main(void)
 {
+    if (getenv("AN_LAB_DEVICE")) device = getenv("AN_LAB_DEVICE");
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_programs_are_the_same_in_every_way)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
