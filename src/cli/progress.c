@@ -202,7 +202,8 @@ static void show_progress(an_progress *n, const an_session *r, const an_train_ev
     snprintf(fields[k++], 40, "loss %.4f", e->loss);
     if (several(r) && isfinite(e->number[1])) snprintf(fields[k++], 40, "%s %.4f", sum_name(r, 1), e->number[1]);
     snprintf(fields[k++], 40, "%s %s", an_short_number(e->units_per_s, text), r->cfg.task->unit_rate);
-    if (n->peak_gflops > 0) snprintf(fields[k++], 40, "%.0f%% of peak", flops / e->ms / 1e4 / n->peak_gflops);
+    const double gflops = flops / e->ms / 1e6; /* of a second */
+    if (n->peak_gflops > 0) snprintf(fields[k++], 40, "%.0f%% of peak", 100 * gflops / n->peak_gflops);
     if (isfinite(e->gpu_busy)) snprintf(fields[k++], 40, "GPU %.0f%%", 100 * e->gpu_busy);
     if (isfinite(e->exchange_share)) snprintf(fields[k++], 40, "exchange %.0f%%", 100 * e->exchange_share);
     if (e->slowest >= 0 && e->slower > 0.05)

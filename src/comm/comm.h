@@ -8,7 +8,8 @@
  * Does not:   start processes (cli/ranks.c), know tensors or devices. A GPU's data travel by a library of its vendor
  *             (device/cuda/nccl.c; its time limit is ANNEAL_CUDA_TIMEOUT, cuda.c); the ranks find one another here.
  * Invariants: a sum adds rank 0's value first, then rank 1's, and so on, whatever the sizes and the time of arrival. No
- *             call waits for ever: it ends when a rank has failed, when the process that started the ranks has ended, and
+ *             call waits for ever: it ends when a rank has failed or was killed
+ *             (shared.c sees that its lock is gone, cli/ranks.c that its process ended, mpi.c a link), when the process that started the ranks has ended, and
  *             after AN_COMM_TIMEOUT_S without an arrival (ANNEAL_COMM_TIMEOUT). Ranks that call different collectives are
  *             told so. Where a pointer to an an_comm may be NULL, that is a process alone: rank 0 of 1.
  */

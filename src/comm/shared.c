@@ -145,8 +145,8 @@ static an_status say_ended(an_err *err, an_comm *c, int rank)
 an_status an_comm_shared_watch(an_err *err, an_comm *c)
 {
     AN_TRY(check_job(err, c));
-    for (int r = 0; r < c->ranks;
-         r++) /* a rank sets `left` before it gives up its lock, so `left` is read after the lock */
+    /* A rank sets `left` before it gives up its lock, so `left` is read after the lock. */
+    for (int r = 0; r < c->ranks; r++)
         if (r != c->rank && is_gone(c, r) && !atomic_load(&c->shared->member[r].left)) return say_ended(err, c, r);
     return AN_OK;
 }

@@ -150,8 +150,8 @@ static an_status find_bytes(an_err *err, an_pt2 *a, an_pt2_tensor *t)
                    a->path, t->data->at, an_quoted(t->name, quoted), t->data->bytes, name);
 }
 
-/* Whether two tensors are the same bytes, and an order in which such tensors are neighbours. 0: the same. */
-static int compare_bytes(const an_pt2_tensor *x, const an_pt2_tensor *y)
+/* Compares where two tensors lie and how they are read, in an order in which equal ones are neighbours. 0: the same place. */
+static int compare_place(const an_pt2_tensor *x, const an_pt2_tensor *y)
 {
     const int file = strcmp(x->file, y->file);
     if (file) return file;
@@ -163,10 +163,10 @@ static int compare_bytes(const an_pt2_tensor *x, const an_pt2_tensor *y)
     return dims ? dims : memcmp(x->stride, y->stride, (size_t)x->rank * sizeof x->stride[0]);
 }
 
-static int by_bytes(const void *x, const void *y)
+static int by_place(const void *x, const void *y)
 {
     const an_pt2_tensor *const *a = x, *const *b = y;
-    const int order = compare_bytes(*a, *b);
+    const int order = compare_place(*a, *b);
     return order ? order : *a < *b ? -1 : *a > *b;
 }
 
@@ -176,9 +176,9 @@ static an_status find_ties(an_err *err, an_pt2 *a)
     const an_pt2_tensor **order = AN_NEW_ARRAY(&a->arena, const an_pt2_tensor *, a->n_tensors + 1);
     if (!order) return an_fail_nomem(err, a->path, 0);
     for (int32_t i = 0; i < a->n_tensors; i++) order[i] = &a->tensor[a->tensor[i].first = i];
-    qsort(order, (size_t)a->n_tensors, sizeof *order, by_bytes);
+    qsort(order, (size_t)a->n_tensors, sizeof *order, by_place);
     for (int32_t i = 1; i < a->n_tensors; i++)
-        if (compare_bytes(order[i - 1], order[i]) == 0) a->tensor[order[i] - a->tensor].first = order[i - 1]->first;
+        if (compare_place(order[i - 1], order[i]) == 0) a->tensor[order[i] - a->tensor].first = order[i - 1]->first;
     return AN_OK;
 }
 

@@ -85,8 +85,9 @@ typedef struct an_weight_formats {
 typedef struct an_model_counts {
     int64_t parameters, parameters_printed; /* all; as the program that the model comes from counts them */
     int64_t largest;                        /* elements of the largest parameter */
-    double flops;                           /* of a training step on the batch: forward and backward */
-    double flops_printed;                   /* the same as the program that the model comes from estimates it */
+    double flops;         /* of a training step on the batch: forward and backward, nothing computed twice (a plan with
+                                               recomputation counts more: an_bill.flops) */
+    double flops_printed; /* the same as the program that the model comes from estimates it */
 } an_model_counts;
 
 /* A short word for a setting, in plan's what_if: "layers" for n_layer. */

@@ -4,9 +4,9 @@
  * an_backward packs the gradients of each block into one array of the block's layout. An optimizer consumes them:
  *
  *     an_backward   block.packed = pack(dL/dp0, dL/dp1, ...)
- *     an_adamw      g = gradient store + packed (what is there); p, m, v updated; the store is free again
+ *     an_adamw      g = gradient store + packed (or the one that is there); p, m, v updated; the store is free again
  *
- * When no optimizer follows in the same step, the sum is assigned to the block's gradient store instead and is the next
+ * No GEMM adds to the store (beta = 1 is for chunks of logits: planner/fuse.c). When no optimizer follows in the same step, the sum is assigned to the block's gradient store instead and is the next
  * micro-batch's starting value. An optimizer is elementwise arithmetic over the arrays p, m, v, g, so that clipping and the
  * update of every parameter of a block are one launch.
  *

@@ -163,7 +163,7 @@ static bool would_be_kept(const an_planner *w, int32_t id, int32_t g)
            !w->g->node[w->group[g].anchor]->deferred;
 }
 
-/* Where a library makes the other GEMMs, one with an epilogue belongs to the forward pass alone: what the backward pass
+/* Where the device has a library for GEMMs, a GEMM takes an epilogue in the forward pass alone: what the backward pass
  * reads of it would have to be stored beside the epilogue's result. */
 static bool epilogue_is_closed(const an_planner *w, int32_t g, int32_t id)
 {
@@ -180,7 +180,8 @@ static bool is_open_to(const an_planner *w, int32_t g, int32_t id)
     return g >= 0 && !w->group[g].closed && same_part(w, g, id) && !epilogue_is_closed(w, g, id);
 }
 
-/* A library adds its result to a sum of GEMMs as it stores it (beta = 1): gradients of one weight from several chunks. */
+/* A library adds its result to a sum of GEMMs as it stores it (beta = 1; adds_in_place of gemm_cublaslt.c): the gradient of one
+ * weight from several chunks of logits (compose_nn.c). What micro-batches accumulate is added elsewhere: grad_accumulate.c. */
 static bool accumulates(const an_planner *w, int32_t id, int32_t g)
 {
     const struct an_tensor *n = w->g->node[id];

@@ -203,7 +203,7 @@ static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n
         return status != AN_OK ? status : an_fail_nomem(&cx->err, "the plan cache", 0);
     }
     if (slot == cx->last) cx->last = NULL;
-    if (slot == cx->ran) cx->n_roots = 0; /* what it left is about to be overwritten */
+    if (slot == cx->ran) cx->n_roots = 0; /* its results in the arena are about to be overwritten */
     drop_plan(cx, slot);
     for (int i = 0; i < cx->graph.n; i++) hashes[i] = cx->graph.node[i]->hash;
     *slot = (an_cached_plan){.key = key,

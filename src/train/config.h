@@ -5,7 +5,7 @@
  * Does not:  parse (io/config/config.h), apply a command line (cli/args.c), open or train anything.
  *
  * Precedence of settings, a later one overrides an earlier one:
- *     train     table's defaults < model's defaults < preset, YAML or .py file < environment (DISABLE_COMPILE) < command line
+ *     train     table's defaults < model's defaults < one of a preset, a YAML or a .py file < environment (DISABLE_COMPILE) < command line
  *     resume    the checkpoint < environment < command line, which may not name a fixed key (an_train_key_is_fixed)
  *     train with init_from=resume (nanoGPT's): as train, but fixed keys have the checkpoint's values
  *

@@ -123,7 +123,7 @@ static an_status check_machine(an_err *err, loop *l)
 }
 
 /* All ranks stop together, whichever of them was asked to. */
-static an_status wants_stop(an_err *err, const loop *l, bool *stop)
+static an_status any_rank_wants_stop(an_err *err, const loop *l, bool *stop)
 {
     return an_comm_any(err, l->r->cfg.comm, l->listener->stop && l->listener->stop(l->listener->arg), stop);
 }
@@ -554,7 +554,7 @@ static an_status train_until_done(an_err *err, loop *l)
     an_session *r = l->r;
     bool stop;
     while (r->step < r->cfg.max_iters && !l->result->interrupted) {
-        AN_TRY(wants_stop(err, l, &stop));
+        AN_TRY(any_rank_wants_stop(err, l, &stop));
         if (stop) {
             l->result->interrupted = true;
             return end_interrupted(err, l);
