@@ -223,7 +223,8 @@ static void the_advised_changes_fit(void **state)
             if (at) at += strlen(", or ");
         }
         /* one of each kind, in the names that are typed; batch_size=1 may stand beside a number of the model */
-        static const char *const once[] = {" block_size=", " n_embd=", " n_layer=", "dtype=", "accumulation_steps="};
+        static const char *const once[] = {" block_size=",    " n_embd=",        " n_layer=",          " dtype=",
+                                           " weights_dtype=", " moments_dtype=", "accumulation_steps="};
         for (size_t k = 0; k < AN_COUNT(once); k++) assert_true(count(err.text, once[k]) <= 1);
         assert_int_equal(tried, count(err.text, " ("));
         models |= count(err.text, " n_embd=") == 1 && count(err.text, " n_layer=") == 1;
