@@ -181,8 +181,8 @@ static an_status suggest_batch(an_err *err, search *s, bool recompute)
     return suggest(err, s, &t, change);
 }
 
-/* Weights and moments in bfloat16; with a smaller micro-batch where that alone is not enough. */
-static an_status suggest_narrower(an_err *err, search *s)
+/* Weights and moments in bfloat16; where that alone is not enough and no smaller micro-batch is, with a smaller one. */
+static an_status suggest_narrower(an_err *err, search *s, bool smaller_fits)
 {
     an_train_config t;
     char words[AN_FIT_WORDS], also[AN_FIT_WORDS + 1], change[AN_FIT_WORDS + 16];
@@ -194,7 +194,7 @@ static an_status suggest_narrower(an_err *err, search *s)
     narrow.c = &t;
     narrow.also = also;
     AN_TRY(suggest(err, &narrow, &t, change));
-    if (narrow.found == s->found) AN_TRY(suggest_batch(err, &narrow, true));
+    if (narrow.found == s->found && !smaller_fits) AN_TRY(suggest_batch(err, &narrow, true));
     s->found = narrow.found;
     return AN_OK;
 }
@@ -258,11 +258,12 @@ an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_dat
     const int before = s.found;
     AN_TRY(suggest_batch(err, &s, s.recomputes));
     if (s.found == before && !s.recomputes) AN_TRY(suggest_batch(err, &s, true));
+    const bool smaller_fits = s.found > before;
     if (c->dtype == AN_F32) {
         t.dtype = AN_BF16;
         AN_TRY(suggest(err, &s, &t, s.recomputes ? "dtype=bfloat16" : "recompute=on dtype=bfloat16"));
     }
-    AN_TRY(suggest_narrower(err, &s));
+    AN_TRY(suggest_narrower(err, &s, smaller_fits));
     for (const char *const *key = c->model->halve; *key; key++) AN_TRY(suggest_half(err, &s, *key));
     if (s.found == 0) an_text_puts(out, c->model->too_large);
     return AN_OK;
