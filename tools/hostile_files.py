@@ -50,8 +50,10 @@ def number(r, b):
 
 
 def nest(r, b):
-    n, at = r.choice([30, 2000, 3000, 200000]), r.randrange(len(b) + 1)
-    left, right = r.choice([(b"[", b"]"), (b'{"a":', b"}"), (b"(", b")"), (b"- ", b""), (b"[[", b"")])
+    n, is_json = r.choice([30, 3000, 200000]), b[:1] in (b"{", b"[")
+    left, right = r.choice([(b"[", b"]"), (b'{"a":', b"}"), (b"[[", b"")] if is_json else [(b"(", b")"), (b"(", b""), (b"-", b""), (b"[", b"]"), (b"- ", b"")])
+    places = [m.end() for m in re.finditer(rb"[:=]\s*", b)] or [r.randrange(len(b) + 1)] # where a value begins
+    at = r.choice(places)
     return b[:at] + left * n + b"1" + right * n + b[at:]
 
 
@@ -96,11 +98,12 @@ def value(r, b):
     return b"\n".join(lines)
 
 
-MUTATIONS = [bits, truncate, delete, repeat, number, number, nest, junk, move, value, value, value, value]
+MUTATIONS = [bits, truncate, delete, repeat, number, number, nest, nest, nest, junk, move, value, value, value, value]
 
 
 def mutated(seed, kind, i, data):
     r = random.Random(f"{seed} {kind} {i}")
+    if i < len(MUTATIONS): return MUTATIONS[i](r, data) # each once; then several, at random
     for _ in range(r.choice([1, 1, 1, 2, 3])): data = r.choice(MUTATIONS)(r, data)
     return data
 

@@ -13,7 +13,7 @@ python3 tools/hostile_files.py "$program" --plant >"$dir/stdout" 2>&1 || fault "
 says stdout "7 planted faults are seen"
 ok "the campaign sees planted faults"
 
-python3 tools/hostile_files.py "$program" --mutations "$([ -n "${AN_SOAK:-}" ] && echo 1000 || echo 12)" --seed 2 >"$dir/stdout" 2>&1 ||
+python3 tools/hostile_files.py "$program" --mutations "$([ -n "${AN_SOAK:-}" ] && echo 1000 || echo 16)" --seed 3 >"$dir/stdout" 2>&1 ||
     fault "$(tail -n 12 "$dir/stdout")"
 says stdout "on 12 kinds of files"; says stdout " 0 faults"
 echo "# $(tail -n 1 "$dir/stdout")"
