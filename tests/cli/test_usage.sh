@@ -169,6 +169,13 @@ PYTORCH_MPS_LOW_WATERMARK_RATIO=much run plan macbook device=cpu
 code_is 1; one_line stderr; says stderr "PYTORCH_MPS_LOW_WATERMARK_RATIO=much in the environment: it is a number from 0"
 PYTORCH_MPS_LOW_WATERMARK_RATIO=0.9 PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.5 run plan macbook device=cpu
 code_is 1; one_line stderr; says stderr "the low watermark 0.9 is above the high one 0.5"
+PYTORCH_MPS_LOW_WATERMARK_RATIO=0.9 PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.5 run plan macbook device=cpu low_watermark=0.3
+code_is 0; silent stderr
+run plan macbook device=cpu low_watermark=0.9 high_watermark=0.5
+code_is 1; one_line stderr; says stderr "the low watermark 0.9 is above the high one 0.5"
+# shellcheck disable=SC2086  # $tiny is a list of settings
+run train macbook device=cpu $tiny max_iters=1 high_watermark=1e-9 low_watermark=0 out="$dir/low_mark"
+code_is 2; says stderr "the high watermark allows"
 run plan macbook device=cpu --json
 fused=$(value "$dir/stdout" launches)
 run plan macbook device=cpu compile=false --json
