@@ -58,4 +58,4 @@ $(CROSS_ROOT)/complete: tools/cross_sysroot
 
 #: cross       an arm64 build and the unit tests under qemu; needs gcc-aarch64-linux-gnu and qemu-user-static
 cross: $(CROSS_ROOT)/complete
-	@$(CROSS_MAKE) test T='$(or $(T),unit)' WRAP='$(CROSS_QEMU) -L /usr/$(CROSS_TRIPLE) -E LD_LIBRARY_PATH=$(CROSS_LIB)'
+	@$(CROSS_MAKE) test T='$(or $(T),unit)' WRAP='$(CROSS_QEMU) -L /usr/$(CROSS_TRIPLE) -E LD_LIBRARY_PATH=$(CROSS_LIB):$(CURDIR)/$(CROSS_ROOT)/lib/$(CROSS_TRIPLE)'
