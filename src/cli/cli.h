@@ -4,7 +4,7 @@
  * Rules:     stdout is data, stderr is narration. --json gives one line of JSON on stdout. No colour, no cursor
  * movement when stderr is no terminal. An error is one sentence on stderr.
  *
- * args.c: arguments. common.c: exit codes, interruption, checkpoints. printing.c: lines. number_text.c: numbers. input.c: files
+ * args.c: arguments. common.c: exit codes, checkpoints. interrupt.c: Ctrl-C. printing.c: lines. number_text.c: numbers. input.c: files
  * and standard input.
  */
 #ifndef AN_CLI_CLI_H

@@ -1,5 +1,5 @@
-/* gpu_step.c: grids and thread blocks of templates; see gpu_step.h. Each template's text says at its head over which grid it is launched; here those grids
- * are computed, and the arguments filled in. */
+/* gpu_step.c: grids and thread blocks of templates; see gpu_step.h. Each template's text says at its head over
+ * which grid it is launched; here those grids are computed, and the arguments filled in. */
 #include "codegen/gpu_step.h"
 
 #include "codegen/gpu_library_calls.h"

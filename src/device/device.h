@@ -53,8 +53,7 @@ typedef struct an_target {
     bool exact;          /* every result has one value on every device: bf16 GEMMs are refused */
     bool tf32;           /* f32 GEMMs round their operands to tf32 */
     bool row_update; /* has AN_KERNEL_ROW_UPDATE; without it an updated row is written together with all the others */
-    bool
-        loops_only; /* every op as a loop kernel or library call, no hand-written kernels (ir/library_ops.h): for tests of loop kernels */
+    bool loops_only; /* every op as a loop kernel or library call, no hand-written kernel: for tests of loop kernels */
     size_t (*scratch)(const struct an_target *t, const an_kernel *k); /* bytes of scratch a template needs */
     /* The same for a GEMM whose epilogue is known; NULL: `scratch` holds for it too. */
     size_t (*gemm_scratch)(const struct an_target *t, const an_kernel *k, const an_loop_kernel *epilogue);

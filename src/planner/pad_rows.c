@@ -1,5 +1,5 @@
-/* pad_rows.c: rows of a library GEMM's operands and results, and of what is computed beside them, begin on 16 bytes
- * (alignment).
+/* pad_rows.c: rows of the operands and results of GEMMs and attention, and of elementwise results, begin on 16 bytes
+ * (alignment), where the device has a library for GEMMs.
  *
  * A library's GEMMs are three times slower on rows that do not (bench_cublaslt: 16384 x 65 x 384 and its gradients in
  * bf16 take 71 us, of 72 columns 23), and an elementwise kernel moves one element a thread instead of eight. So a tensor that

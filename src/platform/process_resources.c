@@ -1,6 +1,7 @@
 /* process_resources.c: page allocation, and the memory and cores that this process may use and has used.
  *
- * Owns:      the time that a thread waited for a core; the reading of cgroup limits (v1 and v2: CPU quota, memory) and of the affinity mask. In a container the cgroup limit counts, not the size of the machine.
+ * Owns:      the time that a thread waited for a core; the reading of cgroup limits (v1 and v2: CPU quota, memory) and of the affinity
+ *            mask. In a container the cgroup limit counts, not the size of the machine.
  * Does not:  cache anything: limits may change while the process runs. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE

@@ -245,8 +245,8 @@ static an_status suggest_half(an_err *err, search *s, const char *key)
 }
 
 /* Changes are tried in the order of their effect on training: none (recomputation), the order of a sum (micro-batches),
- * the precision of GEMMs (bfloat16), that of what is kept (weights, moments), the context length, the model's width, its layers. At most one of each is listed.
- */
+ * the precision of GEMMs (bfloat16), the precision of the stored weights and moments, the context length, the model's width,
+ * its layers. At most one of each is listed. */
 an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                         an_text *out)
 {

@@ -4,10 +4,10 @@
  * Three ends, as a model has them: none; GELU, which writes both; GELU's gradient, which reads what GELU read and
  * writes GELU again. */
 #define _GNU_SOURCE /* popen */
-#include "cuda_host.h"
-#include "device/cuda/driver.h"
-#include "kernels/gpu/gemm_hopper_args.h"
+#include "hopper_host.h"
 #include "shim/attn_case.h"
+
+#include "kernels/gpu/gemm_hopper_args.h" /* behind an_i64 */
 
 enum { ROUNDS = 9, RUNS = 8, MOST_CHOICES = 8, WORKSPACE = 32 << 20, SAMPLES = 2000 };
 typedef enum end { END_NONE, END_GELU, END_GELU_GRAD, N_ENDS } end;
@@ -78,16 +78,6 @@ typedef struct problem {
 typedef struct built {
     void *gemm, *alone;
 } built;
-typedef struct tensor_map {
-    _Alignas(64) uint64_t opaque[16];
-} tensor_map;
-
-static int (*encode)(tensor_map *, int type, uint32_t rank, cuda_pointer, const uint64_t *extents,
-                     const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave, int swizzle,
-                     int promotion, int fill);
-static an_cublaslt lt;
-static lt_handle handle;
-static int multiprocessors;
 
 /* ---------------------------------------------------------------------------------------------- ours */
 
@@ -117,17 +107,6 @@ static built build(const body *b, const problem *p)
     return (built){cuda_kernel(module, "gemm"), cuda_kernel(module, "alone")};
 }
 
-static tensor_map map_of(cuda_pointer p, int rows, int cols, int box_rows)
-{
-    enum { BF16 = 9, SWIZZLE_128B = 3, PROMOTE_256B = 3 };
-    const uint64_t extents[2] = {(uint64_t)cols, (uint64_t)rows}, stride = 2 * (uint64_t)cols;
-    const uint32_t box[2] = {64, (uint32_t)box_rows}, steps[2] = {1, 1};
-    tensor_map map;
-    cuda_check(encode(&map, BF16, 2, p, extents, &stride, box, steps, 0, SWIZZLE_128B, PROMOTE_256B, 0),
-               "cuTensorMapEncodeTiled");
-    return map;
-}
-
 static int shared_of(const body *b)
 {
     return 1024 + b->stages * (128 * (b->m + b->n) + 16) + 2048 * 4 * b->groups;
@@ -135,9 +114,9 @@ static int shared_of(const body *b)
 
 static void run_ours(const body *b, const built *f, problem *p, int most, int band)
 {
-    tensor_map a = map_of(p->on[0], p->m, p->k, b->m), w = p->b_along_k
-                                                               ? map_of(p->on[1], p->n, p->k, b->n / b->cluster)
-                                                               : map_of(p->on[1], p->k, p->n, 64 / b->cluster);
+    tensor_map a = map_of(p->on[0], p->m, p->k, p->k, b->m),
+               w = p->b_along_k ? map_of(p->on[1], p->n, p->k, p->k, b->n / b->cluster)
+                                : map_of(p->on[1], p->k, p->n, p->n, 64 / b->cluster);
     const int across = (p->n + b->n - 1) / b->n, down = (p->m + b->m * b->cluster - 1) / (b->m * b->cluster);
     struct an_gemm_hopper_args g = {p->m, p->n, p->k, band ? band : across};
     void *args[] = {&a, &w, &g, &p->on[2], &p->on[3], &p->on[4]};
@@ -301,11 +280,6 @@ static int check(const body *b, int m, int n, int k, int b_along_k, end end)
 
 /* ---------------------------------------------------------------------------------------------- fast? */
 
-static int by_value(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
 static double median(float *x, int n)
 {
     qsort(x, (size_t)n, sizeof *x, by_value);
@@ -359,19 +333,8 @@ int main(void)
                                   {128, 128, 6, 2, 3},
                                   {64, 192, 6, 2, 3}};
     const int n = (int)(sizeof bodies / sizeof *bodies);
-    an_err err = {0};
     int wrong = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what hangs is seen */
-    cuda_begin();
-    if (cuda.arch != 90) {
-        printf("gemm_hopper.inc is for sm_90a alone: NOT run on sm_%d\n", cuda.arch);
-        return 0;
-    }
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!dl_symbol(driver, "cuTensorMapEncodeTiled", &encode)) cuda_die("the driver has no cuTensorMapEncodeTiled");
-    if (an_cublaslt_find(&err, 13, &lt) != AN_OK) cuda_die("%s", err.text);
-    cuda_check(lt.create(&handle), "cublasLtCreate");
-    cuda_check(cuda.attribute(&multiprocessors, 16, 0), "cuDeviceGetAttribute");
+    if (!hopper_begin()) return 0;
     for (int i = 0; i < n; i++)
         for (int along = 0; along < 2; along++) {
             wrong += check(&bodies[i], 512, 384, 256, along, END_NONE);

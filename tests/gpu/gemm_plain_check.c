@@ -2,8 +2,7 @@
  * of anything: sampled elements against double precision, two grids bit for bit, nothing read or written between rows; then
  * timed beside cuBLASLt, at these extents and at the next multiples of 8. tests/gpu/run.sh builds and runs it. */
 #define _GNU_SOURCE /* popen */
-#include "cuda_host.h"
-#include "device/cuda/driver.h"
+#include "hopper_host.h"
 #include "shim/attn_case.h"
 
 #include "kernels/gpu/gemm_hopper_args.h" /* behind an_i64 */
@@ -29,16 +28,6 @@ typedef struct problem {
 typedef struct built {
     void *gemm, *reduce;
 } built;
-typedef struct tensor_map {
-    _Alignas(64) uint64_t opaque[16];
-} tensor_map;
-
-static int (*encode)(tensor_map *, int type, uint32_t rank, cuda_pointer, const uint64_t *extents,
-                     const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave, int swizzle,
-                     int promotion, int fill);
-static an_cublaslt lt;
-static lt_handle handle;
-static int multiprocessors;
 
 static built build(const problem *p)
 {
@@ -62,17 +51,6 @@ static built build(const problem *p)
     f->gemm = cuda_kernel(module, "gemm");
     f->reduce = p->splits > 1 ? cuda_kernel(module, "gemm_reduce") : NULL;
     return *f;
-}
-
-static tensor_map map_of(cuda_pointer p, int64_t rows, int64_t cols, int64_t ld, int box_rows)
-{
-    enum { BF16 = 9, SWIZZLE_128B = 3, PROMOTE_256B = 3 };
-    const uint64_t extents[2] = {(uint64_t)cols, (uint64_t)rows}, stride = 2 * (uint64_t)ld;
-    const uint32_t box[2] = {64, (uint32_t)box_rows}, steps[2] = {1, 1};
-    tensor_map map;
-    cuda_check(encode(&map, BF16, 2, p, extents, &stride, box, steps, 0, SWIZZLE_128B, PROMOTE_256B, 0),
-               "cuTensorMapEncodeTiled");
-    return map;
 }
 
 static int up(int x, int to)
@@ -253,12 +231,6 @@ static int check_all(void)
 
 /* ---------------------------------------------------------------------------------------------- fast? */
 
-static int by_value(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
 /* cuBLASLt's first choice, and the fastest of all its choices, in us; extents rounded up to a multiple of `to`, rows of whole
  * `unit` elements. */
 static void time_library(problem *p, int to, int unit, double *first, double *fastest)
@@ -403,18 +375,7 @@ static void time_all(void)
 int main(int argc, char **argv)
 {
     (void)argv;
-    an_err err = {0};
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what hangs is seen */
-    cuda_begin();
-    if (cuda.arch != 90) {
-        printf("gemm_hopper.inc is for sm_90a alone: NOT run on sm_%d\n", cuda.arch);
-        return 0;
-    }
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!dl_symbol(driver, "cuTensorMapEncodeTiled", &encode)) cuda_die("the driver has no cuTensorMapEncodeTiled");
-    if (an_cublaslt_find(&err, 13, &lt) != AN_OK) cuda_die("%s", err.text);
-    cuda_check(lt.create(&handle), "cublasLtCreate");
-    cuda_check(cuda.attribute(&multiprocessors, 16, 0), "cuDeviceGetAttribute");
+    if (!hopper_begin()) return 0;
     const int wrong = argc > 1 ? 0 : check_all();
     printf("%s\n", wrong ? "WRONG" : "all right");
     time_all();

@@ -18,8 +18,8 @@ typedef struct ref { /* an address: an offset in a slot of the plan */
 
 typedef struct stream_op {
     uint8_t kind;
-    bool
-        follows; /* may begin while the kernel before it ends (programmatic dependent launch): both are compiled with AN_FOLLOW */
+    /* It may begin while the kernel before it ends (programmatic dependent launch): both are compiled with AN_FOLLOW. */
+    bool follows;
     int32_t step, n_refs, module;
     const char *entry;
     cu_function fn;
