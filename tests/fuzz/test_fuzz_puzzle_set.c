@@ -56,7 +56,7 @@ static bool fuzz_list(const char *data, size_t bytes)
     an_sudoku_list l;
     const char *path = test_path("list.txt");
     test_write_file(path, data, bytes);
-    an_status status = an_sudoku_list_read(&err, path, 0, &l);
+    an_status status = an_sudoku_list_read(&err, path, 0, AN_SUDOKU_LIST_MOST, &l);
     fuzz_check_sentence(status, &err);
     for (int32_t i = 0; status == AN_OK && i < AN_MIN(l.n, 4); i++) {
         an_err why = {0};
