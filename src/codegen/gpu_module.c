@@ -119,8 +119,6 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
     if (!t->store || !kind_of[s->b_dtype] || !t->store_c) return "float64 matmuls have no GPU template";
     bool mixed = s->a_dtype != s->b_dtype, has_f32 = s->a_dtype == AN_F32 || s->b_dtype == AN_F32;
     if (mixed && !has_f32) return "the operands are stored in two dtypes of 16 bits; cast one of them";
-    if (s->accumulate && s->c_dtype != AN_F32 && s->c_dtype != s->a_dtype && s->c_dtype != s->b_dtype)
-        return "sums are added to a dtype that is neither float32 nor an operand's";
     t->a_along_k = s->a_k == 1 || s->k == 1;
     t->b_along_k = s->b_k == 1 && s->b_n != 1;
     bool strided = (t->a_along_k ? s->a_k : s->a_m) != 1 ||

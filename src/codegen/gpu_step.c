@@ -61,8 +61,7 @@ static struct an_gemm_args gemm_args(const an_gemm_spec *s)
                              .m = s->m,
                              .n = s->n,
                              .k = s->k,
-                             .k_per_split = AN_MAX(1, (int)an_ceil_div(s->k, AN_MAX(1, s->splits))),
-                             .accumulate = s->accumulate};
+                             .k_per_split = AN_MAX(1, (int)an_ceil_div(s->k, AN_MAX(1, s->splits)))};
     if (s->window.of) g.w = window_args(&s->window);
     memcpy(g.a_b, s->a_b, sizeof g.a_b);
     memcpy(g.b_b, s->b_b, sizeof g.b_b);

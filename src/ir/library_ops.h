@@ -49,7 +49,6 @@ typedef struct an_gemm_spec {
     int64_t c_b[3], c_m;
     uint8_t a_dtype, b_dtype, c_dtype; /* storage */
     uint8_t mul_dtype;                 /* AN_F32 or AN_BF16 */
-    uint8_t accumulate;                /* C += sum (f32 add after the chain), not with an epilogue */
     int32_t splits;                    /* 0 or 1: one chain */
     an_window_spec window;
 } an_gemm_spec;

@@ -25,7 +25,7 @@ typedef struct example {
     int batch[3];
     bool b_shared; /* by the batch */
     int splits;
-    bool accumulate, epilogue;
+    bool epilogue;
 } example;
 
 /* The extent k of an example that needs several blocks of k. Sanitized builds block k, and what is packed at once, by an
@@ -46,96 +46,96 @@ typedef struct example {
 
 static const example EXAMPLES[] = {
     /* one element to several tiles, all layouts */
-    {1, 1, 1, 'n', 'n', F32, ONE, 0, 0, 0, 0},
-    {1, 65, 384, 'n', 't', F32, ONE, 0, 0, 0, 0},
-    {1, 200, 129, 'n', 'n', F32, ONE, 0, 0, 0, 0},
-    {2, 33, 31, 't', 't', F32, ONE, 0, 0, 0, 0},
-    {13, 15, 17, 'n', 't', F32, ONE, 0, 0, 0, 0},
-    {14, 32, 16, 'n', 'n', F32, ONE, 0, 0, 0, 0},
-    {15, 48, 100, 't', 'n', F32, ONE, 0, 0, 0, 0},
-    {29, 65, 33, 's', 's', F32, ONE, 0, 0, 0, 0},
-    {70, 1, 50, 'n', 'n', F32, ONE, 0, 0, 0, 0},
-    {70, 17, 1, 't', 't', F32, ONE, 0, 0, 0, 0},
-    {57, 66, 19, '0', 'n', F32, ONE, 0, 0, 0, 0},
-    {58, 31, 20, 'n', '0', F32, ONE, 0, 0, 0, 0},
-    {61, 130, 0, 'n', 't', F32, ONE, 0, 0, 0, 0},
-    {61, 130, 0, 'n', 't', F32, ONE, 0, 0, 1, 0},
+    {1, 1, 1, 'n', 'n', F32, ONE, 0, 0, 0},
+    {1, 65, 384, 'n', 't', F32, ONE, 0, 0, 0},
+    {1, 200, 129, 'n', 'n', F32, ONE, 0, 0, 0},
+    {2, 33, 31, 't', 't', F32, ONE, 0, 0, 0},
+    {13, 15, 17, 'n', 't', F32, ONE, 0, 0, 0},
+    {14, 32, 16, 'n', 'n', F32, ONE, 0, 0, 0},
+    {15, 48, 100, 't', 'n', F32, ONE, 0, 0, 0},
+    {29, 65, 33, 's', 's', F32, ONE, 0, 0, 0},
+    {70, 1, 50, 'n', 'n', F32, ONE, 0, 0, 0},
+    {70, 17, 1, 't', 't', F32, ONE, 0, 0, 0},
+    {57, 66, 19, '0', 'n', F32, ONE, 0, 0, 0},
+    {58, 31, 20, 'n', '0', F32, ONE, 0, 0, 0},
+    {61, 130, 0, 'n', 't', F32, ONE, 0, 0, 0},
+    {61, 130, 0, 'n', 't', AN_F32, AN_F32, AN_BF16, ONE, 0, 0, 0},
     /* the loop over k takes four steps a turn: each remainder, behind the steps that also prefetch C */
-    {24, 64, 13, 'n', 't', F32, ONE, 0, 0, 0, 0},
-    {24, 64, 14, 'n', 'n', F32, ONE, 0, 0, 0, 0},
-    {24, 64, 15, 't', 'n', F32, ONE, 0, 0, 0, 0},
-    {24, 64, 16, 't', 't', F32, ONE, 0, 0, 0, 0},
-    {24, 64, 17, 't', 'n', F32, ONE, 0, 0, 0, 0},
-    {24, 80, 27, 't', 'n', BF16, ONE, 0, 0, 0, 0},
-    {24, 80, 29, 'n', 't', BF16, ONE, 0, 0, 0, 0},
-    {24, 80, 31, 't', 'n', BF16, ONE, 0, 0, 0, 0},
-    {24, 80, 33, 'n', 't', BF16, ONE, 0, 0, 0, 0},
+    {24, 64, 13, 'n', 't', F32, ONE, 0, 0, 0},
+    {24, 64, 14, 'n', 'n', F32, ONE, 0, 0, 0},
+    {24, 64, 15, 't', 'n', F32, ONE, 0, 0, 0},
+    {24, 64, 16, 't', 't', F32, ONE, 0, 0, 0},
+    {24, 64, 17, 't', 'n', F32, ONE, 0, 0, 0},
+    {24, 80, 27, 't', 'n', BF16, ONE, 0, 0, 0},
+    {24, 80, 29, 'n', 't', BF16, ONE, 0, 0, 0},
+    {24, 80, 31, 't', 'n', BF16, ONE, 0, 0, 0},
+    {24, 80, 33, 'n', 't', BF16, ONE, 0, 0, 0},
     /* several blocks of k: chains go on */
-    {120, 65, DEEP(385), 'n', 't', F32, ONE, 0, 0, 0, 0},
-    {230, 161, DEEP(800), 'n', 't', F32, ONE, 0, 0, 0, 0},
-    {128, 97, DEEP(901), 't', 'n', F32, ONE, 0, 0, 0, 0},
-    {100, 70, DEEP(800), 'n', 't', F32, ONE, 0, 0, 1, 0},
-    {100, 560, DEEP(800), 'n', 't', F32, ONE, 0, 0, 0, 1},
-    {20, 70, DEEP(800), 'n', 't', F32, ONE, 0, 0, 1, 0},
-    {20, 200, DEEP(800), 'n', 'n', F32, ONE, 0, 0, 0, 1},
-    {300, 130, 40, 't', 'n', F32, ONE, 0, 0, 1, 0},
-    {300, 300, 40, 'n', 'n', F32, ONE, 0, 0, 0, 1},
+    {120, 65, DEEP(385), 'n', 't', F32, ONE, 0, 0, 0},
+    {230, 161, DEEP(800), 'n', 't', F32, ONE, 0, 0, 0},
+    {128, 97, DEEP(901), 't', 'n', F32, ONE, 0, 0, 0},
+    {100, 70, DEEP(800), 'n', 't', AN_F32, AN_F32, AN_BF16, ONE, 0, 0, 0},
+    {100, 560, DEEP(800), 'n', 't', F32, ONE, 0, 0, 1},
+    {20, 70, DEEP(800), 'n', 't', AN_F32, AN_F32, AN_BF16, ONE, 0, 0, 0},
+    {20, 200, DEEP(800), 'n', 'n', F32, ONE, 0, 0, 1},
+    {300, 130, 40, 't', 'n', AN_F32, AN_F32, AN_BF16, ONE, 0, 0, 0},
+    {300, 300, 40, 'n', 'n', F32, ONE, 0, 0, 1},
     /* strides of a multiple of 512: A is packed for that (row strides are k + 3, column strides m + 5) */
-    {70, 40, 1021, 'n', 't', F32, ONE, 0, 0, 0, 0},
-    {1019, 40, 70, 't', 'n', F32, ONE, 0, 0, 0, 0},
+    {70, 40, 1021, 'n', 't', F32, ONE, 0, 0, 0},
+    {1019, 40, 70, 't', 'n', F32, ONE, 0, 0, 0},
     /* more of B than is packed at once: groups along n, and along k, where sums wait in partial */
-    {50, 2100, DEEP(530), 'n', 't', F32, ONE, 0, 0, 0, 0},
-    {50, 2100, DEEP(530), 't', 'n', F32, ONE, 0, 0, 0, 1},
-    {50, 70, DEEP(11200), 't', 'n', F32, ONE, 0, 0, 0, 0},
-    {50, 70, DEEP(11200), 't', 'n', F32, ONE, 0, 0, 1, 0},
-    {50, 70, DEEP(11200), 'n', 't', F32, ONE, 0, 0, 0, 1},
+    {50, 2100, DEEP(530), 'n', 't', F32, ONE, 0, 0, 0},
+    {50, 2100, DEEP(530), 't', 'n', F32, ONE, 0, 0, 1},
+    {50, 70, DEEP(11200), 't', 'n', F32, ONE, 0, 0, 0},
+    {50, 70, DEEP(11200), 't', 'n', AN_F32, AN_F32, AN_BF16, ONE, 0, 0, 0},
+    {50, 70, DEEP(11200), 'n', 't', F32, ONE, 0, 0, 1},
     /* the same of two members with both operands packed for all, in pairs as well: one group is packed during another
      */
-    {40, 40, DEEP(20001), 't', 'n', BF16, {1, 2, 1}, false, 0, 1, 0},
+    {40, 40, DEEP(20001), 't', 'n', BF16, {1, 2, 1}, false, 0, 0},
     /* few rows and a B along k: multiplied as it lies, in every storage type, with edges in n and k */
-    {1, 97, 130, 'n', 't', F32, ONE, 0, 0, 0, 0},
-    {1, 130, 131, 'n', 't', BF16, ONE, 0, 0, 0, 0},
-    {1, 131, 97, 'n', 't', F16, ONE, 0, 0, 0, 1},
-    {2, 50, 65, 'n', 't', F32, ONE, 0, 0, 1, 0},
-    {2, 33, 64, 'n', 't', AN_F32, AN_BF16, AN_F32, ONE, 0, 0, 0, 0},
-    {3, 70, DEEP(1501), 'n', 't', AN_BF16, AN_F32, AN_F32, ONE, 0, 0, 0, 0},
-    {3, 16, 63, 'n', 't', AN_F32, AN_BF16, AN_BF16, ONE, 0, 0, 1, 0},
-    {4, 61, 96, 'n', 't', AN_F32, AN_F16, AN_F32, ONE, 0, 0, 0, 1},
-    {4, 64, DEEP(1024), 'n', 't', BF16, ONE, 0, 3, 0, 0},
-    {4, 30, 15, 'n', 't', F32, {2, 1, 3}, false, 0, 0, 0},
-    {1, 40, 50, 'n', 't', F32, {1, 3, 1}, true, 0, 0, 1},
-    {1, 1, 3, 'n', 't', BF16, ONE, 0, 0, 0, 0},
-    {2, 17, 0, 'n', 't', F32, ONE, 0, 0, 1, 0},
-    {5, 70, 129, 'n', 't', BF16, ONE, 0, 0, 0, 1},
-    {16, 33, DEEP(1055), 'n', 't', BF16, ONE, 0, 0, 1, 0},
-    {16, 64, 96, 'n', 't', AN_F32, AN_BF16, AN_F32, {2, 1, 2}, true, 0, 0, 0},
-    {13, 47, DEEP(1021), 'n', 't', BF16, ONE, 0, 3, 0, 0},
-    {17, 33, 65, 'n', 't', BF16, ONE, 0, 0, 0, 0},
+    {1, 97, 130, 'n', 't', F32, ONE, 0, 0, 0},
+    {1, 130, 131, 'n', 't', BF16, ONE, 0, 0, 0},
+    {1, 131, 97, 'n', 't', F16, ONE, 0, 0, 1},
+    {2, 50, 65, 'n', 't', AN_F32, AN_F32, AN_BF16, ONE, 0, 0, 0},
+    {2, 33, 64, 'n', 't', AN_F32, AN_BF16, AN_F32, ONE, 0, 0, 0},
+    {3, 70, DEEP(1501), 'n', 't', AN_BF16, AN_F32, AN_F32, ONE, 0, 0, 0},
+    {3, 16, 63, 'n', 't', AN_F32, AN_BF16, AN_BF16, ONE, 0, 0, 0},
+    {4, 61, 96, 'n', 't', AN_F32, AN_F16, AN_F32, ONE, 0, 0, 1},
+    {4, 64, DEEP(1024), 'n', 't', BF16, ONE, 0, 3, 0},
+    {4, 30, 15, 'n', 't', F32, {2, 1, 3}, false, 0, 0},
+    {1, 40, 50, 'n', 't', F32, {1, 3, 1}, true, 0, 1},
+    {1, 1, 3, 'n', 't', BF16, ONE, 0, 0, 0},
+    {2, 17, 0, 'n', 't', AN_F32, AN_F32, AN_BF16, ONE, 0, 0, 0},
+    {5, 70, 129, 'n', 't', BF16, ONE, 0, 0, 1},
+    {16, 33, DEEP(1055), 'n', 't', BF16, ONE, 0, 0, 0},
+    {16, 64, 96, 'n', 't', AN_F32, AN_BF16, AN_F32, {2, 1, 2}, true, 0, 0},
+    {13, 47, DEEP(1021), 'n', 't', BF16, ONE, 0, 3, 0},
+    {17, 33, 65, 'n', 't', BF16, ONE, 0, 0, 0},
     /* storage */
-    {30, 40, 50, 'n', 't', BF16, ONE, 0, 0, 0, 0},
-    {70, 40, DEEP(401), 't', 'n', BF16, ONE, 0, 0, 1, 0},
-    {30, 45, 50, 'n', 't', F16, ONE, 0, 0, 0, 0},
-    {70, 45, 51, 't', 'n', F16, ONE, 0, 0, 1, 0},
-    {70, 45, 51, 's', 's', AN_BF16, AN_F16, AN_F32, ONE, 0, 0, 0, 1},
-    {60, 33, 64, 'n', 't', AN_BF16, AN_F32, AN_F32, ONE, 0, 0, 0, 0},
-    {60, 33, 65, 'n', 't', AN_BF16, AN_F32, AN_BF16, ONE, 0, 0, 0, 0},
+    {30, 40, 50, 'n', 't', BF16, ONE, 0, 0, 0},
+    {70, 40, DEEP(401), 't', 'n', BF16, ONE, 0, 0, 0},
+    {30, 45, 50, 'n', 't', F16, ONE, 0, 0, 0},
+    {70, 45, 51, 't', 'n', F16, ONE, 0, 0, 0},
+    {70, 45, 51, 's', 's', AN_BF16, AN_F16, AN_F32, ONE, 0, 0, 1},
+    {60, 33, 64, 'n', 't', AN_BF16, AN_F32, AN_F32, ONE, 0, 0, 0},
+    {60, 33, 65, 'n', 't', AN_BF16, AN_F32, AN_BF16, ONE, 0, 0, 0},
     /* batches: members of their own, a shared B (rows under each other or not), many small ones */
-    {20, 30, 40, 'n', 't', F32, {2, 3, 2}, false, 0, 0, 0},
-    {70, 64, 33, 'n', 'n', F32, {1, 5, 1}, false, 0, 0, 1},
-    {70, 64, 33, 't', 't', F32, {3, 1, 2}, true, 0, 1, 0},
-    {9, 65, 48, 'n', 't', F32, {1, 4, 6}, true, 0, 0, 1},
-    {64, 64, 32, 'n', 't', F32, {3, 4, 1}, false, 0, 0, 0},
-    {60, 96, DEEP(400), 'n', 'n', F32, {1, 1, 9}, false, 0, 1, 0},
+    {20, 30, 40, 'n', 't', F32, {2, 3, 2}, false, 0, 0},
+    {70, 64, 33, 'n', 'n', F32, {1, 5, 1}, false, 0, 1},
+    {70, 64, 33, 't', 't', AN_F32, AN_F32, AN_BF16, {3, 1, 2}, true, 0, 0},
+    {9, 65, 48, 'n', 't', F32, {1, 4, 6}, true, 0, 1},
+    {64, 64, 32, 'n', 't', F32, {3, 4, 1}, false, 0, 0},
+    {60, 96, DEEP(400), 'n', 'n', AN_F32, AN_F32, AN_BF16, {1, 1, 9}, false, 0, 0},
     /* splits: also such that the last are short or empty */
-    {40, 33, DEEP(1000), 't', 'n', F32, ONE, 0, 4, 0, 0},
-    {70, 33, DEEP(1001), 't', 'n', F32, ONE, 0, 8, 1, 0},
-    {70, 150, DEEP(700), 'n', 't', F32, {1, 2, 1}, false, 3, 0, 1},
-    {15, 20, 5, 'n', 'n', F32, ONE, 0, 4, 0, 0},
-    {65, 20, DEEP(2000), 't', 'n', BF16, ONE, 0, 2, 0, 0},
+    {40, 33, DEEP(1000), 't', 'n', F32, ONE, 0, 4, 0},
+    {70, 33, DEEP(1001), 't', 'n', AN_F32, AN_F32, AN_BF16, ONE, 0, 8, 0},
+    {70, 150, DEEP(700), 'n', 't', F32, {1, 2, 1}, false, 3, 1},
+    {15, 20, 5, 'n', 'n', F32, ONE, 0, 4, 0},
+    {65, 20, DEEP(2000), 't', 'n', BF16, ONE, 0, 2, 0},
     /* nothing */
-    {0, 5, 7, 'n', 'n', F32, ONE, 0, 0, 0, 0},
-    {5, 0, 7, 'n', 'n', F32, ONE, 0, 0, 0, 0},
-    {5, 5, 7, 'n', 'n', F32, {1, 0, 1}, false, 0, 0, 0},
+    {0, 5, 7, 'n', 'n', F32, ONE, 0, 0, 0},
+    {5, 0, 7, 'n', 'n', F32, ONE, 0, 0, 0},
+    {5, 5, 7, 'n', 'n', F32, {1, 0, 1}, false, 0, 0},
 };
 
 enum { THREADS = 3, GUARD = 64 };
@@ -264,7 +264,7 @@ static void product_open(product *p, const example *e, uint8_t mul_dtype)
     an_gemm_spec *s = &p->s;
     *s = (an_gemm_spec){.m = e->m, .n = e->n, .k = e->k, .nb = {e->batch[0], e->batch[1], e->batch[2]}};
     s->a_dtype = e->a_dtype, s->b_dtype = e->b_dtype, s->c_dtype = e->c_dtype, s->mul_dtype = mul_dtype;
-    s->accumulate = e->accumulate, s->splits = e->splits;
+    s->splits = e->splits;
     int64_t a = lay(e->a, e->m, e->k, &s->a_m, &s->a_k), b = lay(e->b, e->k, e->n, &s->b_k, &s->b_n);
     s->c_m = e->n + (e->m % 2 ? 0 : 3);
     const int64_t batch = (int64_t)e->batch[0] * e->batch[1] * e->batch[2];
@@ -360,7 +360,6 @@ static void expect(product *p, uint32_t old_seed, bool tiles)
             assert_true(fabs((double)sum - exact) <= error);
             p->out[r * s->n + j] = sum;
             put(p->c, s->c_dtype, at, old);
-            if (s->accumulate) sum = get(p->c, s->c_dtype, at) + sum;
             put(p->expected, s->c_dtype, at, sum);
         }
 }

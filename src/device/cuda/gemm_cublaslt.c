@@ -152,11 +152,10 @@ bool an_cuda_gemm_plan(const an_device *d, const an_gemm_spec *s, const an_loop_
         out->ldc = s->m > 1 ? s->c_m : s->n;
         if (out->ldc < s->n) return false;
         if (out->out != AN_F32 && out->out != mul) return false;
-    } else if (!s->accumulate && adds_in_place(s, epilogue, out)) {
+    } else if (adds_in_place(s, epilogue, out)) {
         out->out = AN_F32;
         out->ldc = s->n;
     } else {
-        if (s->accumulate) return false;
         out->out = tile_dtype(epilogue) == mul ? mul : AN_F32;
         out->ldc = s->n;
         out->stride[2] = (int64_t)s->m * s->n;
@@ -174,7 +173,6 @@ bool an_cuda_gemm_plan(const an_device *d, const an_gemm_spec *s, const an_loop_
         out->ldb = s->k;
     }
     out->workspace_at = at;
-    out->plain &= out->out == AN_F32 || !s->accumulate;
     if (out->plain) out->splits = an_cuda_plain_splits(s);
     out->scratch_bytes = at + AN_CUDA_WORKSPACE;
     return true;
@@ -288,7 +286,7 @@ an_status an_gemm_prepare(an_err *err, an_device *d, const an_gemm_spec *s, cons
 an_status an_gemm_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, const an_gemm_ready *r,
                       const cu_pointer address[3], cu_pointer addend, cu_pointer workspace)
 {
-    const float one = 1, beta = s->accumulate || p->addend >= 0 ? 1 : 0;
+    const float one = 1, beta = p->addend >= 0 ? 1 : 0;
     const cu_pointer onto = p->addend >= 0 ? addend : address[2];
     return check(err,
                  d->lt.matmul(d->lt_handle, r->desc, &one, address[1], r->b, address[0], r->a, &beta, onto, r->c,

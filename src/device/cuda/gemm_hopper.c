@@ -44,8 +44,7 @@ bool an_cuda_fusion_pays(const an_device *d, int64_t m, int64_t n, int64_t k)
 bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue,
                             const an_gemm_plan *p)
 {
-    if (p->mul != AN_BF16 || p->out != AN_BF16 || !p->a_along_k || p->batches != 1 || s->splits > 1 || s->accumulate)
-        return false;
+    if (p->mul != AN_BF16 || p->out != AN_BF16 || !p->a_along_k || p->batches != 1 || s->splits > 1) return false;
     return p->lda % 8 == 0 && p->ldb % 8 == 0 && an_cuda_fusion_pays(d, s->m, s->n, s->k) && epilogue->rows == s->m &&
            epilogue->cols == s->n && an_render_gpu_can_fuse_epilogue(epilogue);
 }
@@ -164,7 +163,7 @@ static bool overlap(const an_plan *p, const an_arg *a, const an_arg *b)
 static bool can_be_pair(const an_device *d, const an_gemm_spec *s, an_gemm_plan *out)
 {
     if (d->gpu.arch_specific != 90 || !d->has_lt || s->m % 128 || s->n % 64 || s->k > LONGEST_PAIR_SUM) return false;
-    if (s->accumulate || s->splits > 1 || tiles(s->m, s->n) < LEAST_ROUNDS * clusters(d)) return false;
+    if (s->splits > 1 || tiles(s->m, s->n) < LEAST_ROUNDS * clusters(d)) return false;
     if (!an_cuda_gemm_plan(d, s, NULL, out) || out->mul != AN_BF16 || out->out != AN_BF16 || out->batches != 1)
         return false;
     return !out->cast[0] && !out->cast[1] && out->transposed_at < 0 && out->lda % 8 == 0 && out->ldb % 8 == 0 &&

@@ -249,9 +249,9 @@ static an_status lower_transpose(an_err *err, an_exec *e, int32_t step, const an
 }
 
 /* What a GEMM of our kernels adds to: C itself, another array, or nothing. at: A, B, C, addend, workspace. */
-static int added(const an_gemm_spec *g, const an_gemm_plan *p, const ref at[5], int in_place, int onto)
+static int added(const an_gemm_plan *p, const ref at[5], int in_place, int onto)
 {
-    if (!g->accumulate && p->addend < 0) return 0;
+    if (p->addend < 0) return 0;
     return at[3].slot == at[2].slot && at[3].offset == at[2].offset ? in_place : onto;
 }
 
@@ -269,7 +269,7 @@ static an_status lower_tf32_gemm(an_err *err, an_exec *e, int32_t step, const an
                                            .n = g->n,
                                            .k = g->k,
                                            .k_per_split = (int)k_per_split,
-                                           .add = added(g, p, at, AN_TF32_IN_PLACE, AN_TF32_ONTO)};
+                                           .add = added(p, at, AN_TF32_IN_PLACE, AN_TF32_ONTO)};
     const ref refs[2][4] = {{at[0], at[1], at[4], {.slot = REF_PARAMS}}, {at[4], at[3], at[2], {.slot = REF_PARAMS}}};
     an_text text = {0};
     an_render_tf32_module(&text);
@@ -301,7 +301,7 @@ static an_status lower_plain_gemm(an_err *err, an_exec *e, int32_t step, an_gemm
     const an_plan_step *s = &e->plan->step[step];
     const an_gemm_spec *g = &e->plan->kernel[s->kernel].u.gemm;
     const bool split = p->splits > 1, wide = at[2].offset % 16 == 0 && at[3].offset % 16 == 0;
-    const int add = added(g, p, at, AN_HGEMM_IN_PLACE, AN_HGEMM_ONTO);
+    const int add = added(p, at, AN_HGEMM_IN_PLACE, AN_HGEMM_ONTO);
     uint32_t blocks;
     struct an_gemm_hopper_args args = an_cuda_plain_args(e->d, g, p, add, wide, false, &blocks);
     an_text text = {0};

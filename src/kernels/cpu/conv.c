@@ -216,8 +216,7 @@ static void finish(const call *g, int64_t member, int64_t row0, int64_t row1, in
         return;
     }
     for (int64_t r = row0; r < row1; r++)
-        store_row(g->c, s->c_b[2] * member + r * s->c_m + col0, sums + (r - row0) * ld, col1 - col0, s->accumulate,
-                  s->c_dtype);
+        store_row(g->c, s->c_b[2] * member + r * s->c_m + col0, sums + (r - row0) * ld, col1 - col0, s->c_dtype);
 }
 
 /* ---- forward and dX: a window as A ------------------------------------------------------------------------------- */
@@ -305,7 +304,7 @@ static void lines_task(void *arg, int64_t task, int thread)
     const int64_t row0 = (image * v->out[0] + y0) * v->out[1], row1 = row0 + (y1 - y0) * v->out[1];
     const int64_t index0 = y0 / v->apart[0], index1 = (y1 - 1) / v->apart[0];
     float *lines = (float *)(g->scratch + p->shared_bytes + thread * thread_bytes(p));
-    const bool in_place = !g->epilogue && s->c_dtype == AN_F32 && !s->accumulate && s->n % AN_VL == 0;
+    const bool in_place = !g->epilogue && s->c_dtype == AN_F32 && s->n % AN_VL == 0;
     float *sums = in_place ? (float *)g->c + member * s->c_b[2] + row0 * s->c_m : lines + p->lines_bytes / 4;
     const int64_t ld = in_place ? s->c_m : p->ld;
     take_lines(p, g->image + member * s->a_b[2] + image * v->in[0] * v->in[1] * v->pixel,

@@ -30,7 +30,7 @@
  * it is not packed at all (gemm_rows.h, gemm_tiles.h). The window operand of a convolution
  * (gemm_im2col.h) is packed like any other operand, but never read in place.
  *
- * Partial sums are kept in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's own block
+ * Partial sums are kept in C where it can hold them (f32, no epilogue); else in the thread's own block
  * of sums; else, when a chain is not finished by one task (several groups along k, or splits), in `partial`, which is as
  * large as the result. */
 #include "kernels/cpu/isa.h"
@@ -696,7 +696,7 @@ static void finish(const call *g, int64_t member, const job *b, int64_t panel0, 
     }
     const int64_t at = batch_offset(s, s->c_b, member) + col0;
     for (int64_t r = b->row0; r < b->row1; r++)
-        store_row(g->c, at + r * s->c_m, from.at + (r - b->row0) * from.ld, col1 - col0, s->accumulate, s->c_dtype);
+        store_row(g->c, at + r * s->c_m, from.at + (r - b->row0) * from.ld, col1 - col0, s->c_dtype);
 }
 
 /* The range of pack tasks that multiply task `task` runs for the next group. */
@@ -850,7 +850,7 @@ void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, 
         .p = plan_make(s), .a = args[0], .b = args[1], .c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
     const plan *p = &g.p;
     if (p->chains == 0 || p->tiles == 0 || p->panels == 0) return;
-    const bool plain = s->c_dtype == AN_F32 && !s->accumulate && !epi;
+    const bool plain = s->c_dtype == AN_F32 && !epi;
     if (p->splits > 1 || (!plain && p->group_blocks < p->blocks))
         g.sums = SUMS_IN_PARTIAL;
     else if (!plain)

@@ -394,27 +394,22 @@ AN_INLINE void store_one_vector(uint8_t *p, int64_t at, vf x, const uint8_t dtyp
         for (int i = 0; i < AN_VL; i++) h[i] = (uint16_t)an_f32_to_f16(x[i]);
 }
 
-AN_INLINE void store_row_typed(uint8_t *c, int64_t at, const float *sum, int64_t n, bool accumulate,
-                               const uint8_t dtype)
+AN_INLINE void store_row_typed(uint8_t *c, int64_t at, const float *sum, int64_t n, const uint8_t dtype)
 {
     int64_t i = 0;
-    for (; i + AN_VL <= n; i += AN_VL) {
-        vf x = vf_load(sum + i);
-        if (accumulate) x = load_one_vector(c, at + i, dtype) + x;
-        store_one_vector(c, at + i, x, dtype);
-    }
-    for (; i < n; i++) store_one(c, at + i, accumulate ? load_one(c, at + i, dtype) + sum[i] : sum[i], dtype);
+    for (; i + AN_VL <= n; i += AN_VL) store_one_vector(c, at + i, vf_load(sum + i), dtype);
+    for (; i < n; i++) store_one(c, at + i, sum[i], dtype);
 }
 
-/* c[at .. at + n) = sum; with accumulate, c + sum, added in f32 and rounded once. */
-static void store_row(uint8_t *c, int64_t at, const float *sum, int64_t n, bool accumulate, uint8_t dtype)
+/* c[at .. at + n) = sum, rounded to dtype. */
+static void store_row(uint8_t *c, int64_t at, const float *sum, int64_t n, uint8_t dtype)
 {
     if (dtype == AN_F32)
-        store_row_typed(c, at, sum, n, accumulate, AN_F32);
+        store_row_typed(c, at, sum, n, AN_F32);
     else if (dtype == AN_BF16)
-        store_row_typed(c, at, sum, n, accumulate, AN_BF16);
+        store_row_typed(c, at, sum, n, AN_BF16);
     else
-        store_row_typed(c, at, sum, n, accumulate, AN_F16);
+        store_row_typed(c, at, sum, n, AN_F16);
 }
 
 #endif

@@ -17,7 +17,6 @@ struct an_window_args {
     int taps;     /* width of the kernel */
     int channels; /* in a pixel, of this group */
     int pixel;    /* elements from one pixel to the next */
-    int unused;   /* fills the struct to a multiple of 8 bytes */
     struct an_divisor by_out[2], by_taps, by_channels;
 };
 struct an_gemm_args {
@@ -27,6 +26,5 @@ struct an_gemm_args {
     int m, n, k;
     int nb[3];      /* batch extents, outermost first */
     int k_per_split;     /* k, or ceil(k / splits) */
-    int accumulate; /* C += A B */
     struct an_window_args w;
 };
