@@ -4,6 +4,9 @@
  *       -> `depth` blocks -> norm -> the first token -> head -> [B,classes]
  *     block: x + attn(norm1(x)), x + mlp(norm2(x)) with GELU, four times as wide
  *
+ * Of the last block's result the head reads the first token alone, and what the others would be enters no other number: there only
+ * keys and values are computed of every token, all else (queries, proj, mlp, and their gradients) of the first.
+ *
  * Parameters have timm's names and shapes (patch_embed.proj.weight is OIHW), norms its eps of 1e-6, weights its
  * initialisation of 0.02. The token and the positions do not decay. */
 #include "models/vit/vit.h"
@@ -154,18 +157,34 @@ static an_tensor *normalise(const layer_norm *n, an_tensor *x)
     return an_layer_norm_at(AN_AT, x, n->weight, n->bias, 1e-6);
 }
 
-/* x [B,T,D] */
-static an_tensor *attend(const vit *m, const block *b, an_tensor *x)
+/* x [B,T,D] by rows [from*D, to*D) of a qkv layer, as [B,H,T,D/H] each */
+static void project(const vit *m, const an_dense *qkv, an_tensor *x, int from, int to, an_tensor **out)
 {
     const an_shape shape = an_shape_of(x);
     const int64_t B = shape.dim[0], T = shape.dim[1], D = m->s.dim, H = m->s.heads;
-    an_tensor *qkv = linear(&b->qkv, x), *part[3]; /* [B,T,3D], and of it [B,H,T,D/H] */
-    for (int i = 0; i < 3; i++) {
-        part[i] = an_slice_at(AN_AT, qkv, 2, i * D, (i + 1) * D, 1);
-        part[i] = an_transpose_at(AN_AT, an_reshape_at(AN_AT, part[i], AN_SHAPE(B, T, H, D / H)), 1, 2);
+    const an_dense part = {an_slice_at(AN_AT, qkv->weight, 0, from * D, to * D, 1),
+                           an_slice_at(AN_AT, qkv->bias, 0, from * D, to * D, 1)};
+    an_tensor *y = linear(&part, x); /* [B,T,(to-from)D] */
+    for (int i = 0; i < to - from; i++) {
+        an_tensor *one = an_slice_at(AN_AT, y, 2, i * D, (i + 1) * D, 1);
+        out[i] = an_transpose_at(AN_AT, an_reshape_at(AN_AT, one, AN_SHAPE(B, T, H, D / H)), 1, 2);
     }
-    an_tensor *y = an_attention_at(AN_AT, part[0], part[1], part[2], 0, false, 0, NULL); /* [B,H,T,D/H] */
-    y = an_reshape_at(AN_AT, an_transpose_at(AN_AT, y, 1, 2), AN_SHAPE(B, T, D));
+}
+
+/* x [B,T,D]; the result [B,n,D] is that of the first n tokens: all of them, or what the last block is asked for. */
+static an_tensor *attend(const vit *m, const block *b, an_tensor *x, int64_t n)
+{
+    const an_shape shape = an_shape_of(x);
+    const int64_t B = shape.dim[0], D = m->s.dim;
+    an_tensor *part[3]; /* [B,H,n,D/H], and twice [B,H,T,D/H] */
+    if (n == shape.dim[1]) {
+        project(m, &b->qkv, x, 0, 3, part);
+    } else {
+        project(m, &b->qkv, an_slice_at(AN_AT, x, 1, 0, n, 1), 0, 1, part);
+        project(m, &b->qkv, x, 1, 3, part + 1);
+    }
+    an_tensor *y = an_attention_at(AN_AT, part[0], part[1], part[2], 0, false, 0, NULL); /* [B,H,n,D/H] */
+    y = an_reshape_at(AN_AT, an_transpose_at(AN_AT, y, 1, 2), AN_SHAPE(B, n, D));
     return linear(&b->proj, y);
 }
 
@@ -198,13 +217,15 @@ static an_tensor *forward(const void *model, an_tensor *images, bool training)
     (void)training;
     const vit *m = model;
     an_tensor *x = embed(m, images); /* [B,T,D] */
-    const int64_t B = an_shape_of(x).dim[0];
+    const int64_t B = an_shape_of(x).dim[0], T = an_shape_of(x).dim[1];
     for (int i = 0; i < (int)m->s.depth; i++) {
         const block *b = &m->block[i];
-        x = add(x, attend(m, b, normalise(&b->norm1, x)));
+        const int64_t n = i + 1 < (int)m->s.depth ? T : 1; /* tokens of the block's result */
+        an_tensor *y = attend(m, b, normalise(&b->norm1, x), n);
+        x = add(an_slice_at(AN_AT, x, 1, 0, n, 1), y);
         x = add(x, linear(&b->fc2, an_gelu_at(AN_AT, linear(&b->fc1, normalise(&b->norm2, x)))));
     }
-    x = an_reshape_at(AN_AT, an_slice_at(AN_AT, x, 1, 0, 1, 1), AN_SHAPE(B, m->s.dim)); /* a norm is of each row */
+    x = an_reshape_at(AN_AT, x, AN_SHAPE(B, m->s.dim));
     return an_cast_at(AN_AT, linear(&m->head, normalise(&m->norm, x)), AN_F32);
 }
 
@@ -240,7 +261,8 @@ static void count(const void *given, int64_t samples, an_model_counts *out)
                              .largest = AN_MAX(AN_MAX(4 * D * D, patch), AN_MAX(head, (N + 1) * D))};
     out->parameters_printed = out->parameters;
     const double T = (double)(N + 1), d = (double)D;
-    const double one = (double)N * (double)patch + (double)s->depth * (12 * T * d * d + 2 * T * T * d) + (double)head;
+    const double whole = 12 * T * d * d + 2 * T * T * d, last = (2 * T + 10) * d * d + 2 * T * d;
+    const double one = (double)N * (double)patch + (double)(s->depth - 1) * whole + last + (double)head;
     out->flops = out->flops_printed = 6 * (double)samples * one;
 }
 
