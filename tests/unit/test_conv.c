@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { ROUNDS = 120, MARGIN = 4096 };
+enum { ROUNDS = 180, MARGIN = 4096 };
 
 typedef struct conv {
     an_gemm_spec s;
@@ -67,6 +67,10 @@ static void invent_window(conv *t, uint8_t dtype)
     *v = (an_window_spec){.of = t->window_b ? AN_WINDOW_B : AN_WINDOW_A,
                           .channels = draw(0, 3) ? draw(1, 24) : 16 * draw(1, 5)};
     t->groups = draw(0, 3) ? 1 : 2;
+    if (draw(0, 2) == 0) { /* vectors of columns of several groups */
+        t->groups = draw(0, 1) ? 8 * draw(1, 3) : draw(2, 13);
+        v->channels = draw(1, 9);
+    }
     t->images = draw(1, 4);
     v->pixel = v->channels * t->groups;
     const bool backwards = !t->window_b && draw(0, 2) == 0;
@@ -91,7 +95,7 @@ static void invent(conv *t, uint8_t dtype)
     an_gemm_spec *s = &t->s;
     const an_window_spec *v = &s->window;
     const int positions = t->images * v->out[0] * v->out[1], columns = v->taps[0] * v->taps[1] * v->channels;
-    const int other = draw(0, 1) ? draw(1, 70) : 16 * draw(1, 5);
+    const int other = t->groups > 2 && draw(0, 3) ? draw(1, 17) : draw(0, 1) ? draw(1, 70) : 16 * draw(1, 5);
     s->nb[0] = s->nb[1] = 1;
     s->nb[2] = t->groups;
     s->c_dtype = AN_F32;

@@ -18,7 +18,8 @@
 #include "kernels/cpu/isa.h"
 
 #if !AN_TILES
-#include "kernels/cpu/conv_micro.h"
+#include "kernels/cpu/conv_grouped.h"
+#include "kernels/cpu/conv_lines.h"
 #include "kernels/cpu/gemm_pack.h"
 #endif
 
@@ -56,8 +57,6 @@ void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *s
 #else
 
 enum {
-    MOST_TAPS = 128,
-    MOST_PHASES = 64,
     MOST_RUNS = 128,         /* of a chunk of dW: lines of positions */
     MOST_K = 1280,           /* a panel of weights, 160 KiB with AVX-512, stays in the L2 cache */
     LINES_BYTES = 128 << 10, /* of the image, padded, for a block of lines of the result */
@@ -70,41 +69,12 @@ typedef struct plan {
     const an_gemm_spec *s;
     const an_window_spec *v;
     int64_t members, images, chains, split_k;
-    int64_t low[2], extent[2]; /* pixels read at index 0 begin at low and are so many; index: position / apart */
-    int64_t wide;              /* pixels of a padded line */
-    int64_t panels, ld;        /* columns of the result rounded up to vectors */
-    int64_t lines, blocks;     /* of the result in a block, at most; blocks of an image */
-    int64_t parts;             /* dW: tasks of a chain */
+    conv_lines in;
+    int64_t panels, ld;    /* columns of the result rounded up to vectors */
+    int64_t lines, blocks; /* of the result in a block, at most; blocks of an image */
+    int64_t parts;         /* dW: tasks of a chain */
     int64_t shared_bytes, lines_bytes, sums_bytes;
 } plan;
-
-/* Positions that are `phase` modulo v->apart[d] read pixel index * step + *out with tap t; false: none. */
-static bool offset_of(const an_window_spec *v, int d, int64_t phase, int64_t t, int64_t *out)
-{
-    const int64_t z = phase + t * v->tap[d] + v->start[d], apart = v->apart[d];
-    const int64_t down = z >= 0 ? z / apart : -((-z + apart - 1) / apart);
-    *out = down;
-    return down * apart == z;
-}
-
-static void measure(const an_window_spec *v, plan *p)
-{
-    for (int d = 0; d < 2; d++) {
-        int64_t low = INT64_MAX, high = INT64_MIN, at;
-        for (int64_t phase = 0; phase < v->apart[d]; phase++)
-            for (int64_t t = 0; t < v->taps[d]; t++)
-                if (offset_of(v, d, phase, t, &at)) low = AN_MIN(low, at), high = AN_MAX(high, at);
-        p->low[d] = low;
-        p->extent[d] = high - low + 1;
-    }
-    p->wide = (an_ceil_div(v->out[1], v->apart[1]) - 1) * v->step[1] + p->extent[1];
-}
-
-/* Lines of the image that `lines` neighbouring lines of the result read, at most. */
-static int64_t image_lines(const plan *p, int64_t lines)
-{
-    return an_ceil_div(lines - 1, p->v->apart[0]) * p->v->step[0] + p->extent[0];
-}
 
 static int64_t bytes_of(int64_t floats)
 {
@@ -115,11 +85,11 @@ static bool plan_positions(plan *p)
 {
     const an_gemm_spec *s = p->s;
     const an_window_spec *v = p->v;
-    const int64_t line = p->wide * v->channels;
+    const int64_t line = p->in.wide * v->channels;
     if (s->splits > 1 || s->k > MOST_K) return false;
     p->images = s->m / v->out[0] / v->out[1];
     p->lines = 1;
-    while (p->lines < v->out[0] && image_lines(p, p->lines + 1) * line * 4 <= LINES_BYTES &&
+    while (p->lines < v->out[0] && image_lines(&p->in, p->lines + 1) * line * 4 <= LINES_BYTES &&
            (p->lines + 1) * v->out[1] * p->ld * 4 <= SUMS_BYTES)
         p->lines++;
     p->blocks = an_ceil_div(v->out[0], p->lines);
@@ -127,7 +97,7 @@ static bool plan_positions(plan *p)
     if (others * p->blocks < TASKS) p->blocks = AN_MIN(an_ceil_div(TASKS, others), v->out[0]);
     p->lines = an_ceil_div(v->out[0], p->blocks);
     p->shared_bytes = bytes_of(p->members * p->panels * s->k * CONV_PANEL);
-    p->lines_bytes = bytes_of(image_lines(p, p->lines) * line);
+    p->lines_bytes = bytes_of(image_lines(&p->in, p->lines) * line);
     p->sums_bytes = bytes_of(p->lines * v->out[1] * p->ld);
     return true;
 }
@@ -143,7 +113,7 @@ static bool plan_taps(plan *p)
     p->ld = s->m;
     p->panels = an_ceil_div(s->m, CONV_PANEL);
     p->shared_bytes = bytes_of(p->chains * s->n * p->ld);
-    p->lines_bytes = bytes_of(AN_MAX(image_lines(p, 1) * p->wide * v->channels, LINES_BYTES / 4));
+    p->lines_bytes = bytes_of(AN_MAX(image_lines(&p->in, 1) * p->in.wide * v->channels, LINES_BYTES / 4));
     p->sums_bytes = bytes_of(AN_VL * STRIP);
     return true;
 }
@@ -155,16 +125,11 @@ static bool plan_make(const an_gemm_spec *s, plan *p)
     const bool f32 = s->a_dtype == AN_F32 && s->b_dtype == AN_F32 && s->mul_dtype != AN_BF16;
     if (v->of == AN_WINDOW_NONE || !f32 || s->nb[0] != 1 || s->nb[1] != 1) return false;
     if (s->m < 1 || s->n < 1 || s->k < 1 || s->nb[2] < 1) return false;
-    if (v->taps[0] == 1 && v->taps[1] == 1 && v->apart[0] == 1 && v->apart[1] == 1)
-        return false; /* pixels: no padding */
-    if ((int64_t)v->taps[0] * v->taps[1] > MOST_TAPS || (int64_t)v->apart[0] * v->apart[1] > MOST_PHASES) return false;
-    for (int d = 0; d < 2; d++)
-        if (v->apart[d] > 1 && v->step[d] != 1) return false;
     *p = (plan){.s = s, .v = v, .members = s->nb[2]};
-    measure(v, p);
+    if (!conv_lines_of(v, &p->in)) return false;
     p->panels = an_ceil_div(s->n, CONV_PANEL);
     p->ld = an_round_up(s->n, AN_VL);
-    if (p->wide > INT32_MAX || image_lines(p, 1) * p->wide > 4 * LINES_BYTES / v->channels) return false;
+    if (p->in.wide > INT32_MAX || image_lines(&p->in, 1) * p->in.wide > 4 * LINES_BYTES / v->channels) return false;
     return v->of == AN_WINDOW_A ? plan_positions(p) : plan_taps(p);
 }
 
@@ -179,29 +144,28 @@ typedef struct call {
     uint8_t *c, *scratch;       /* shared: panels of weights, or sums of chains; then lines and sums of each thread */
     an_epilogue_fn epilogue;
     void *user;
-    conv_run run[MOST_TAPS]; /* of all phases */
-    int first[MOST_PHASES + 1];
+    conv_phases phases;
 } call;
 
 /* Pixels [low, low + wide) of lines [y, y + lines) of an image, zeros where there are none. */
 static void take_lines(const plan *p, const float *image, int64_t y, int64_t lines, float *out)
 {
     const an_window_spec *v = p->v;
-    const int64_t C = v->channels, from = AN_MIN(AN_MAX(-p->low[1], 0), p->wide),
-                  to = AN_MAX(AN_MIN(v->in[1] - p->low[1], p->wide), from);
-    for (int64_t end = y + lines; y < end; y++, out += p->wide * C) {
+    const int64_t C = v->channels, from = AN_MIN(AN_MAX(-p->in.low[1], 0), p->in.wide),
+                  to = AN_MAX(AN_MIN(v->in[1] - p->in.low[1], p->in.wide), from);
+    for (int64_t end = y + lines; y < end; y++, out += p->in.wide * C) {
         const bool inside = y >= 0 && y < v->in[0];
-        const int64_t left = inside ? from : p->wide, right = inside ? to : p->wide;
+        const int64_t left = inside ? from : p->in.wide, right = inside ? to : p->in.wide;
         memset(out, 0, (size_t)(left * C) * sizeof *out);
         if (right > left) {
-            const float *pixel = image + (y * v->in[1] + left + p->low[1]) * v->pixel;
+            const float *pixel = image + (y * v->in[1] + left + p->in.low[1]) * v->pixel;
             if (v->pixel == C)
                 memcpy(out + left * C, pixel, (size_t)((right - left) * C) * sizeof *out);
             else
                 for (int64_t x = left; x < right; x++, pixel += v->pixel)
                     memcpy(out + x * C, pixel, (size_t)C * sizeof *out);
         }
-        memset(out + right * C, 0, (size_t)((p->wide - right) * C) * sizeof *out);
+        memset(out + right * C, 0, (size_t)((p->in.wide - right) * C) * sizeof *out);
     }
 }
 
@@ -220,30 +184,6 @@ static void finish(const call *g, int64_t member, int64_t row0, int64_t row1, in
 }
 
 /* ---- forward and dX: a window as A ------------------------------------------------------------------------------- */
-
-/* The taps of each phase as runs of steps, joined where they are neighbours in the buffer too. */
-static void find_runs(call *g)
-{
-    const an_window_spec *v = g->p.v;
-    const int64_t C = v->channels;
-    int n = 0, phase = 0;
-    for (int64_t py = 0; py < v->apart[0]; py++)
-        for (int64_t px = 0; px < v->apart[1]; px++) {
-            g->first[phase++] = n;
-            const int begin = n;
-            for (int64_t tap = 0; tap < (int64_t)v->taps[0] * v->taps[1]; tap++) {
-                int64_t y, x;
-                if (!offset_of(v, 0, py, tap / v->taps[1], &y) || !offset_of(v, 1, px, tap % v->taps[1], &x)) continue;
-                const conv_run some = {((y - g->p.low[0]) * g->p.wide + x - g->p.low[1]) * C, tap * C, C};
-                conv_run *last = n > begin ? &g->run[n - 1] : NULL;
-                if (last && last->a + last->count == some.a && last->b + last->count == some.b)
-                    last->count += C;
-                else
-                    g->run[n++] = some;
-            }
-        }
-    g->first[phase] = n;
-}
 
 static int64_t panel_width(const plan *p, int64_t panel)
 {
@@ -279,15 +219,15 @@ static void multiply_line(const call *g, int64_t y, int64_t index0, const float 
     const plan *p = &g->p;
     const an_window_spec *v = p->v;
     const int64_t apart = v->apart[1], step = (int64_t)v->step[1] * v->channels;
-    const float *line = lines + (y / v->apart[0] - index0) * v->step[0] * p->wide * v->channels;
+    const float *line = lines + (y / v->apart[0] - index0) * v->step[0] * p->in.wide * v->channels;
     for (int64_t px = 0; px < AN_MIN(apart, v->out[1]); px++) {
         const int phase = (int)(y % v->apart[0] * apart + px);
         const int64_t count = (v->out[1] - px + apart - 1) / apart, tiles = an_ceil_div(count, CONV_ROWS);
         for (int64_t t = 0; t < tiles; t++) {
             const int64_t begin = count * t / tiles, rows = count * (t + 1) / tiles - begin;
             CONV_TILES[CONV_POSITIONS][width / AN_VL - 1][rows - 1](
-                g->run + g->first[phase], g->first[phase + 1] - g->first[phase], line + begin * step, step, panel, 0,
-                out + (px + begin * apart) * ld, apart * ld, false);
+                g->phases.run + g->phases.first[phase], g->phases.first[phase + 1] - g->phases.first[phase],
+                line + begin * step, step, panel, 0, out + (px + begin * apart) * ld, apart * ld, false);
         }
     }
 }
@@ -308,7 +248,7 @@ static void lines_task(void *arg, int64_t task, int thread)
     float *sums = in_place ? (float *)g->c + member * s->c_b[2] + row0 * s->c_m : lines + p->lines_bytes / 4;
     const int64_t ld = in_place ? s->c_m : p->ld;
     take_lines(p, g->image + member * s->a_b[2] + image * v->in[0] * v->in[1] * v->pixel,
-               index0 * v->step[0] + p->low[0], (index1 - index0) * v->step[0] + p->extent[0], lines);
+               index0 * v->step[0] + p->in.low[0], (index1 - index0) * v->step[0] + p->in.extent[0], lines);
     for (int64_t panel = 0; panel < p->panels; panel++)
         for (int64_t y = y0; y < y1; y++)
             multiply_line(g, y, index0, lines, panel_at(g, member, panel), panel_width(p, panel),
@@ -325,17 +265,17 @@ static int64_t take_chunk(const call *g, int64_t member, int64_t *at, int64_t en
 {
     const plan *p = &g->p;
     const an_window_spec *v = p->v;
-    const int64_t W = v->out[1], H = v->out[0], line = p->wide * v->channels, room = p->lines_bytes / 4;
+    const int64_t W = v->out[1], H = v->out[0], line = p->in.wide * v->channels, room = p->lines_bytes / 4;
     int64_t n = 0, used = 0;
     while (*at < end && n < MOST_RUNS) {
         const int64_t image = *at / W / H, y = *at / W % H, x = *at % W;
         const int64_t fit =
-            room - used < p->extent[0] * line ? 0 : ((room - used) / line - p->extent[0]) / v->step[0] + 1;
+            room - used < p->in.extent[0] * line ? 0 : ((room - used) / line - p->in.extent[0]) / v->step[0] + 1;
         const int64_t count = AN_MIN(AN_MIN(fit, MOST_RUNS - n), AN_MIN(H - y, an_ceil_div(end - *at + x, W)));
         if (count < 1) break;
-        const int64_t taken = image_lines(p, count);
+        const int64_t taken = image_lines(&p->in, count);
         take_lines(p, g->image + member * p->s->b_b[2] + image * v->in[0] * v->in[1] * v->pixel,
-                   y * v->step[0] + p->low[0], taken, lines + used);
+                   y * v->step[0] + p->in.low[0], taken, lines + used);
         for (int64_t i = 0; i < count; i++) {
             const int64_t first = *at % W, some = AN_MIN(W - first, end - *at);
             run[n++] =
@@ -381,9 +321,9 @@ static void taps_task(void *arg, int64_t task, int thread)
         const int64_t n = take_chunk(g, member, &at, end, lines, run);
         for (int64_t r = r0; r < r1; r++)
             for (int64_t tap = 0; tap < v->taps[1]; tap += joined) {
-                const int64_t y = r * v->tap[0] + v->start[0] - p->low[0],
-                              x = tap * v->tap[1] + v->start[1] - p->low[1];
-                multiply_columns(g, run, n, lines + (y * p->wide + x) * C, r * line + tap * C, joined * C,
+                const int64_t y = r * v->tap[0] + v->start[0] - p->in.low[0],
+                              x = tap * v->tap[1] + v->start[1] - p->in.low[1];
+                multiply_columns(g, run, n, lines + (y * p->in.wide + x) * C, r * line + tap * C, joined * C,
                                  g->other + member * s->a_b[2], sums, go_on);
             }
     }
@@ -422,8 +362,10 @@ static void add_splits_task(void *arg, int64_t task, int thread)
 size_t AN_ISA_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads)
 {
     plan p;
-    if (!plan_make(s, &p)) return AN_ISA_NAME(gemm_scratch)(s, threads);
-    return (size_t)(p.shared_bytes + AN_MAX(threads, 1) * thread_bytes(&p));
+    const size_t grouped = AN_ISA_NAME(conv_grouped_scratch)(s, threads);
+    const size_t other = plan_make(s, &p) ? (size_t)(p.shared_bytes + AN_MAX(threads, 1) * thread_bytes(&p))
+                                          : AN_ISA_NAME(gemm_scratch)(s, threads);
+    return AN_MAX(grouped, other); /* who computes it depends on the epilogue too */
 }
 
 void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
@@ -431,6 +373,7 @@ void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *s
 {
     call g = {.c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
     const plan *p = &g.p;
+    if (!epi && AN_ISA_NAME(conv_grouped)(s, args, scratch, pool)) return;
     if (!plan_make(s, &g.p)) {
         AN_ISA_NAME(gemm)(s, args, scratch, epi, user, pool);
         return;
@@ -439,7 +382,7 @@ void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *s
     g.image = args[!positions];
     g.other = args[positions];
     if (positions) {
-        find_runs(&g);
+        conv_phases_of(&p->in, &g.phases);
         an_pool_run(pool, p->members * p->panels, pack_task, &g);
         an_pool_run(pool, p->members * p->images * p->blocks, lines_task, &g);
         return;

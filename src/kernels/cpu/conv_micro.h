@@ -41,7 +41,7 @@ typedef void (*conv_fn)(const conv_run *run, int64_t n_runs, const float *a, int
                         int64_t b_stride, float *c, int64_t ldc, bool go_on);
 
 /* As row_distance (gemm_micro.h), in bytes, for more rows: what x86 addressing cannot scale from another row's. */
-AN_INLINE int64_t conv_distance(const int64_t odd[CONV_ROWS / 2], const int r)
+AN_INLINE int64_t conv_distance(const int64_t *odd, const int r)
 {
     return r == 0       ? 0
            : r % 8 == 0 ? odd[r / 16] * 8
