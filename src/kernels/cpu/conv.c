@@ -86,7 +86,8 @@ static bool plan_positions(plan *p)
     const an_gemm_spec *s = p->s;
     const an_window_spec *v = p->v;
     const int64_t line = p->in.wide * v->channels;
-    if (s->splits > 1 || s->k > MOST_K) return false;
+    const bool strided = v->apart[0] > 1 || v->apart[1] > 1; /* gemm.c multiplies its zeros, most of the work */
+    if (s->splits > 1 || (s->k > MOST_K && !strided)) return false;
     p->images = s->m / v->out[0] / v->out[1];
     p->lines = 1;
     while (p->lines < v->out[0] && image_lines(&p->in, p->lines + 1) * line * 4 <= LINES_BYTES &&
