@@ -103,11 +103,13 @@ typedef struct an_launch {
     const char *kernel, *scope; /* of the plan: valid until the next eval, plan or reset */
     const char *kind;           /* "row" (loop kernel), "product" (GEMM), "put" (row update), "attention", ... */
     double device_s;            /* 0: the device does not say */
-    double enqueue_s;           /* on the host, to hand it over; < 0: the device does not say, or runs it there */
+    double begin_s;   /* since the plan began, where launches ran side by side; < 0: one after the other, or unknown */
+    double enqueue_s; /* on the host, to hand it over; < 0: the device does not say, or runs it there */
     uint64_t flops, bytes;
     bool recompute;    /* forward work done a second time */
     bool fallback;     /* the CPU runs it: the device cannot (fallback), or it was placed there (on_cpu) */
     bool placed;       /* it was placed there */
+    bool exchange;     /* between ranks */
     const char *phase; /* "forward", "backward", "update" */
     char shape[64];    /* "768x384x128 f32" of a product, "768 x 128 over 6" of a loop kernel; "" of others */
 } an_launch;
@@ -116,6 +118,14 @@ typedef struct an_launch {
 void an_profile(an_ctx *cx, bool on);
 int an_launch_count(const an_ctx *cx); /* 0: nothing ran */
 bool an_launch_get(const an_ctx *cx, int i, an_launch *out);
+/* After a profiled run of a plan: the time in which exchanges between ranks ran, and of that the time in which nothing else did. */
+typedef struct an_exchange_time {
+    double exchange_s, exposed_s;
+} an_exchange_time;
+/* AN_E_NOMEM: not enough memory to look. */
+an_status an_exchange_time_read(an_ctx *cx, an_exchange_time *out);
+/* The same of n launches that have run side by side, or one after the other (begin_s < 0). Orders them anew. */
+an_exchange_time an_exchange_time_of(an_launch *launch, int n);
 /* The same of the plan made last, run or not; times are unknown. */
 int an_planned_launch_count(const an_ctx *cx);
 bool an_planned_launch_get(const an_ctx *cx, int i, an_launch *out);

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "cli/progress_bar.h"
+#include "cli/ranks.h"
 #include "report/profile_diff.h"
 #include "tools/profile.h"
 #include "train/run_dir.h"
@@ -13,6 +14,7 @@ typedef struct profile_values {
     int64_t warmup, steps, top;
     bool forward_only, data_only;
     char trace[AN_CONFIG_TEXT_BYTES], inputs[AN_CONFIG_TEXT_BYTES], logbook[AN_CONFIG_TEXT_BYTES];
+    an_rank_values ranks;
 } profile_values;
 
 #define AT(name) offsetof(profile_values, name)
@@ -27,6 +29,7 @@ static const an_config_field fields[] = {
      "profile diff: a run whose logbook gets the conclusion, if the same three were slowest a week apart"},
     {"top", AN_CONFIG_INT, AT(top), "0", 0, 1e6, NULL, "show the slowest launches only; 0: all, in the plan's order"},
     {"trace", AN_CONFIG_TEXT, AT(trace), "", 0, 0, NULL, "file for Chrome's about:tracing or ui.perfetto.dev"},
+    AN_RANK_FIELDS(profile_values, ranks),
 };
 const an_config an_profile_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -98,6 +101,9 @@ static void print_summary(an_text *out, const an_profile_result *p, const an_tra
         else
             an_text_printf(out, "\nphases    forward %.3f ms, backward %.3f ms, optimizer %.3f ms", p->forward_ms,
                            p->backward_ms, p->update_ms);
+        if (an_comm_ranks(c->comm) > 1)
+            an_text_printf(out, "\nexchange  %.3f ms between %d ranks, of which %.3f ms are hidden", p->exchange_ms,
+                           an_comm_ranks(c->comm), p->exchange_ms - p->exposed_ms);
         if (p->n_above)
             an_text_printf(out,
                            "\nroof      %d launches beat the roof measured after them: the machine was busy\n"
@@ -118,6 +124,7 @@ static void json_launches(an_text *out, const an_profile_result *p, int shown)
                        l->kind, l->phase, l->shape, l->recompute ? "true" : "false", l->on_cpu ? "true" : "false");
         an_put_json(out, "device_us", 1e6 * l->device_s);
         an_put_json(out, "enqueue_us", l->enqueue_s >= 0 ? 1e6 * l->enqueue_s : 0.0 / 0.0);
+        if (l->exchange) an_text_puts(out, ",\"exchange\":true");
         an_put_json(out, "flops", (double)l->flops);
         an_put_json(out, "bytes", (double)l->bytes);
         an_put_json(out, "share_of_roof", l->above_roof ? 0.0 / 0.0 : l->share);
@@ -163,6 +170,11 @@ static void json_all(an_text *out, const an_profile_result *p, const an_train_co
     an_put_json(out, "forward_ms", p->forward_ms);
     an_put_json(out, "backward_ms", p->backward_ms);
     an_put_json(out, "update_ms", p->update_ms);
+    if (an_comm_ranks(c->comm) > 1) {
+        an_text_printf(out, ",\"ranks\":%d", an_comm_ranks(c->comm));
+        an_put_json(out, "exchange_ms", p->exchange_ms);
+        an_put_json(out, "exposed_ms", p->exposed_ms);
+    }
     an_put_json(out, "peak_gflops", p->roof.gflops);
     an_put_json(out, "peak_gbytes", p->roof.gbytes);
     an_text_puts(out, ",\"launches\":[");
@@ -170,28 +182,19 @@ static void json_all(an_text *out, const an_profile_result *p, const an_train_co
     an_text_puts(out, "]}");
 }
 
-an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code)
+static an_status profile_rank(an_err *err, const an_args *args, an_comm *comm, int *exit_code)
 {
     (void)exit_code;
     profile_values v;
     an_train_config c;
     an_profile_result p;
     an_text out = {0};
-    if (strcmp(args->words[0], "diff") == 0) {
-        AN_TRY(an_config_defaults(err, &an_profile_keys, &v));
-        AN_TRY(an_args_apply(err, args, &(an_key_set){&an_profile_keys, &v}, 1));
-        return an_profile_diff_print(err, args, v.logbook);
-    }
-    if (args->n_words > 1)
-        return an_fail(err, AN_E_USAGE,
-                       "profile: one preset or file, not %s; two profiles are compared by anneal "
-                       "profile diff A B",
-                       args->words[1]);
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_profile_keys, &v));
     AN_TRY(an_args_apply_run(err, args, &an_profile_keys, &v, &c));
     AN_TRY(an_run_dir_check_output(err, v.trace));
     AN_TRY(an_train_config_check(err, &c));
+    c.comm = comm;
     if (v.forward_only && v.data_only)
         return an_fail(err, AN_E_USAGE, "profile: forward_only and data_only exclude each other; leave one out");
     if (v.data_only && strcmp(v.inputs, "fixed") == 0)
@@ -210,6 +213,7 @@ an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code)
     an_status status = an_profile_steps(err, &c, &o, &p);
     an_bar_close(bar);
     AN_TRY(status);
+    if (an_comm_rank(comm) > 0) return an_profile_free(&p), AN_OK;
     if (v.top && p.n_launches) qsort(p.launch, (size_t)p.n_launches, sizeof *p.launch, slower_first);
     const int shown = v.top ? (int)AN_MIN(v.top, p.n_launches) : p.n_launches;
     if (args->json) {
@@ -220,4 +224,20 @@ an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code)
     }
     an_profile_free(&p);
     return an_print_line(err, &out);
+}
+
+an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code)
+{
+    profile_values v;
+    if (strcmp(args->words[0], "diff") == 0) {
+        AN_TRY(an_config_defaults(err, &an_profile_keys, &v));
+        AN_TRY(an_args_apply(err, args, &(an_key_set){&an_profile_keys, &v}, 1));
+        return an_profile_diff_print(err, args, v.logbook);
+    }
+    if (args->n_words > 1)
+        return an_fail(err, AN_E_USAGE,
+                       "profile: one preset or file, not %s; two profiles are compared by anneal "
+                       "profile diff A B",
+                       args->words[1]);
+    return an_ranks_run(err, args, profile_rank, exit_code);
 }

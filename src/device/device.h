@@ -135,6 +135,8 @@ typedef struct an_backend {
 
     /* ---- measurement; all but step_seconds may be NULL */
     double (*step_seconds)(an_device *d, an_exec *e, int step); /* after a profiled run */
+    /* The same: when the launch began, in seconds since the plan did. < 0: launches ran one after the other. */
+    double (*step_begin)(an_device *d, an_exec *e, int step);
     /* GFLOP/s of the best arithmetic there is, measured now, of which '% of peak' is a share; 0: unknown. cpu: FMAs in
      * registers (kernels/cpu/peak_flops.c); cuda: a large GEMM (device/cuda/peak_flops.c); the others have none. */
     double (*measured_peak)(an_device *d, an_dtype dtype, double seconds);

@@ -84,18 +84,71 @@ static int by_readiness(const void *x, const void *y)
     return a->from > b->from ? -1 : a->from < b->from;
 }
 
-/* Notes the steps so far that write in value `block` or what is inside of it. */
+/* Where the bytes of argument x begin in value `block`; -1: it is not inside of it. */
+static int64_t offset_in(const an_plan *p, const an_arg *x, int32_t block)
+{
+    int64_t at = x->offset;
+    int32_t v = x->value;
+    for (; v >= 0 && v != block; v = p->value[v].inside) at += p->value[v].offset;
+    return v >= 0 && x->bytes ? at : -1;
+}
+
+/* ---- when a step's results can be there. The plan puts sums with the gradients of earlier micro-batches behind the backward pass;
+ * each needs one gradient alone. */
+
+static int32_t ready_after(const an_plan *p, int32_t s);
+
+/* The step before s whose result in what `read` reads comes last; -1: none writes there. */
+static int32_t last_writer(const an_plan *p, int32_t s, const an_arg *read)
+{
+    int32_t last = -1, last_ready = -1;
+    for (int32_t t = s - 1; t >= 0 && read->value >= 0; t--)
+        for (int a = 0; a < p->step[t].n_args; a++) {
+            const an_arg *x = &p->step[t].arg[a];
+            const int64_t from = x->written ? offset_in(p, x, read->value) : -1;
+            if (from < 0 || from >= read->offset + read->bytes || read->offset >= from + x->bytes) continue;
+            const int32_t ready = ready_after(p, t);
+            if (ready > last_ready) last = t, last_ready = ready;
+        }
+    return last;
+}
+
+/* Whether step s is a sum of one gradient with what is kept of it: elementwise, into its place in a block. */
+static bool is_gradient_sum(const an_plan *p, int32_t s)
+{
+    const an_plan_step *st = &p->step[s];
+    bool writes = false;
+    if (p->kernel[st->kernel].kind != AN_KERNEL_LOOP || st->phase != AN_PHASE_UPDATE) return false;
+    for (int a = 0; a < st->n_args; a++) {
+        const an_arg *x = &st->arg[a];
+        if (!x->written) continue;
+        writes = x->value >= 0 && p->value[x->value].usage == AN_USE_GRADIENT && p->value[x->value].inside >= 0;
+        if (!writes) return false;
+    }
+    return writes;
+}
+
+/* The step of the backward pass behind which step s can run: for all but such sums, s itself. */
+static int32_t ready_after(const an_plan *p, int32_t s)
+{
+    int32_t ready = -1;
+    if (!is_gradient_sum(p, s)) return s;
+    for (int a = 0; a < p->step[s].n_args; a++) {
+        const int32_t t = p->step[s].arg[a].written ? -1 : last_writer(p, s, &p->step[s].arg[a]);
+        if (t >= 0) ready = AN_MAX(ready, ready_after(p, t));
+    }
+    return ready < 0 ? s : ready;
+}
+
+/* Notes when the elements of value `block`, or of what is inside of it, are there. */
 static void find_readiness(const an_plan *p, int32_t block, bucket *all, int64_t n)
 {
     for (int32_t s = 0; s < p->n_steps; s++)
         for (int a = 0; a < p->step[s].n_args; a++) {
             const an_arg *x = &p->step[s].arg[a];
-            int64_t from = x->offset;
-            int32_t v = x->written ? x->value : -1;
-            for (; v >= 0 && v != block; v = p->value[v].inside) from += p->value[v].offset;
-            if (v < 0 || !x->bytes) continue;
-            const int64_t each = all[0].bytes;
-            for (int64_t i = from / each; i < n && i * each < from + x->bytes; i++) all[i].ready = s;
+            const int64_t from = x->written ? offset_in(p, x, block) : -1, each = all[0].bytes;
+            for (int64_t i = from / each; from >= 0 && i < n && i * each < from + x->bytes; i++)
+                all[i].ready = AN_MAX(all[i].ready, ready_after(p, s));
         }
 }
 
@@ -145,36 +198,46 @@ static bool is_early_part(const an_plan *p, int32_t s)
     return k->kind == AN_KERNEL_CALL && k->u.call.op == AN_OP_REDUCESCATTER && k->u.call.attr[1] && k->u.call.attr[2];
 }
 
-/* The last step before s that writes in what s reads first; 0: none does. */
-static int32_t ready_at(const an_plan *p, int32_t s)
+/* A step of the plan, and behind it those that move there. */
+static int32_t put_with_early(const an_plan *p, const int32_t *behind, int32_t s, an_plan_step *out, int32_t n)
 {
-    const an_arg *read = &p->step[s].arg[0];
-    for (int32_t t = s - 1; t > 0; t--)
-        for (int a = 0; a < p->step[t].n_args; a++) {
-            const an_arg *x = &p->step[t].arg[a];
-            int64_t from = x->offset;
-            int32_t v = x->written ? x->value : -1;
-            for (; v >= 0 && v != read->value; v = p->value[v].inside) from += p->value[v].offset;
-            if (v >= 0 && from < read->offset + read->bytes && read->offset < from + x->bytes) return t;
-        }
-    return 0;
+    out[n++] = p->step[s];
+    for (int32_t t = s + 1; t < p->n_steps; t++)
+        if (behind[t] == s) n = put_with_early(p, behind, t, out, n);
+    return n;
+}
+
+/* The step behind which step s moves; -1: it stays where it is. */
+static int32_t moves_behind(const an_plan *p, int32_t s)
+{
+    if (is_early_part(p, s)) return AN_MAX(last_writer(p, s, &p->step[s].arg[0]), 0);
+    if (!is_gradient_sum(p, s)) return -1;
+    int32_t behind = -1;
+    for (int a = 0; a < p->step[s].n_args; a++)
+        if (!p->step[s].arg[a].written) behind = AN_MAX(behind, last_writer(p, s, &p->step[s].arg[a]));
+    return behind;
+}
+
+/* Some exchange may begin before the backward pass has ended. */
+static bool has_early(const an_plan *p)
+{
+    for (int32_t s = 0; s < p->n_steps; s++) {
+        const an_kernel *k = &p->kernel[p->step[s].kernel];
+        if (an_kernel_is_exchange(k) && k->u.call.op != AN_OP_ALLGATHER && k->u.call.attr[1]) return true;
+    }
+    return false;
 }
 
 an_status an_lower_early(an_planner *w)
 {
     an_plan *p = w->plan;
-    int32_t *ready = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_steps + 1), n_early = 0, n = 0;
+    int32_t *behind = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_steps + 1), n = 0;
     an_plan_step *all = AN_NEW_ARRAY(&w->scratch, an_plan_step, p->n_steps + 1);
-    if (!ready || !all) return an_lower_no_memory(w);
-    for (int32_t s = 0; s < p->n_steps; s++) {
-        ready[s] = is_early_part(p, s) ? ready_at(p, s) : -1;
-        n_early += ready[s] >= 0;
-    }
-    for (int32_t s = 0; n_early > 0 && s < p->n_steps; s++) {
-        if (ready[s] < 0) all[n++] = p->step[s];
-        for (int32_t t = s + 1; t < p->n_steps; t++)
-            if (ready[t] == s) all[n++] = p->step[t];
-    }
+    if (!behind || !all) return an_lower_no_memory(w);
+    if (!w->rq->target->side_by_side || !has_early(p)) return AN_OK;
+    for (int32_t s = 0; s < p->n_steps; s++) behind[s] = moves_behind(p, s);
+    for (int32_t s = 0; s < p->n_steps; s++)
+        if (behind[s] < 0) n = put_with_early(p, behind, s, all, n);
     for (int32_t s = 0; s < n; s++) p->step[s] = all[s];
     return AN_OK;
 }

@@ -231,11 +231,13 @@ bool an_planned_launch_get(const an_ctx *cx, int i, an_launch *out)
                        .scope = s->scope ? s->scope : "",
                        .kind = an_kernel_kind_text(p->kernel[s->kernel].kind),
                        .enqueue_s = -1,
+                       .begin_s = -1,
                        .flops = s->flops,
                        .bytes = s->bytes,
                        .recompute = s->recompute,
                        .fallback = s->fallback,
                        .placed = s->placed,
+                       .exchange = an_kernel_is_exchange(&p->kernel[s->kernel]),
                        .phase = phases[s->phase]};
     an_text shape = {0};
     an_plan_shape(p, i, &shape);
@@ -284,8 +286,64 @@ bool an_launch_get(const an_ctx *cx, int i, an_launch *out)
 {
     if (i >= an_launch_count(cx) || !an_planned_launch_get(cx, i, out)) return false;
     out->device_s = cx->backend->step_seconds(cx->device, cx->last->exec, i);
+    if (cx->backend->step_begin) out->begin_s = cx->backend->step_begin(cx->device, cx->last->exec, i);
     if (cx->backend->enqueue_seconds) out->enqueue_s = cx->backend->enqueue_seconds(cx->device, cx->last->exec, i);
     return true;
+}
+
+/* ---- exchanges beside other launches */
+
+static int earlier_first(const void *x, const void *y)
+{
+    const an_launch *a = x, *b = y;
+    return a->begin_s < b->begin_s ? -1 : a->begin_s > b->begin_s;
+}
+
+/* The part of [from, to) in which launches that are no exchanges run; they are ordered by when they began. */
+static double covered(const an_launch *launch, int n, double from, double to)
+{
+    double sum = 0;
+    for (int i = 0; i < n && launch[i].begin_s < to; i++) {
+        const double end = AN_MIN(launch[i].begin_s + launch[i].device_s, to), begin = AN_MAX(launch[i].begin_s, from);
+        if (launch[i].exchange || end <= begin) continue;
+        sum += end - begin;
+        from = end;
+    }
+    return sum;
+}
+
+an_exchange_time an_exchange_time_of(an_launch *launch, int n)
+{
+    an_exchange_time t = {0};
+    double end = 0; /* of the exchanges so far: they follow one another */
+    qsort(launch, (size_t)n, sizeof *launch, earlier_first);
+    for (int i = 0; i < n; i++) {
+        const an_launch *l = &launch[i];
+        if (!l->exchange) continue;
+        const bool in_turn = l->begin_s < 0;
+        const double begin = in_turn ? 0 : AN_MAX(l->begin_s, end),
+                     until = in_turn ? l->device_s : l->begin_s + l->device_s;
+        if (until <= begin) continue;
+        t.exchange_s += until - begin;
+        t.exposed_s += until - begin - (in_turn ? 0 : covered(launch, n, begin, until));
+        if (!in_turn) end = until;
+    }
+    return t;
+}
+
+an_status an_exchange_time_read(an_ctx *cx, an_exchange_time *out)
+{
+    const int all = an_launch_count(cx);
+    int n = 0;
+    *out = (an_exchange_time){0};
+    if (!all) return AN_OK;
+    an_launch *launch = malloc((size_t)all * sizeof *launch);
+    if (!launch) return an_fail_nomem(&cx->err, "the times of launches", (size_t)all * sizeof *launch);
+    for (int i = 0; i < all; i++)
+        if (an_launch_get(cx, i, &launch[n]) && launch[n].device_s > 0) n++;
+    *out = an_exchange_time_of(launch, n);
+    free(launch);
+    return AN_OK;
 }
 
 int an_plan_tensor_count(const an_ctx *cx)

@@ -1,5 +1,6 @@
 /* profile.c: runs and times steps, computes medians and writes the trace. See profile.h. */
 #include "tools/profile.h"
+#include "comm/comm.h"
 #include "train/session.h"
 #include "train/step.h"
 #include <anneal_tools.h>
@@ -22,7 +23,9 @@ typedef struct profiler {
     phases *phase;   /* [steps] */
     double *device;  /* [steps][n_launches] seconds on the device */
     double *enqueue; /* [steps][n_launches] seconds on the host */
-    double *sorted;  /* [steps] scratch of the medians */
+    double *begin;   /* [steps][n_launches] seconds since the plan began; < 0: launches ran one after the other */
+    double *exchange, *exposed; /* [steps] seconds */
+    double *sorted;             /* [steps] scratch of the medians */
     an_profile_result *out;
 } profiler;
 
@@ -63,7 +66,8 @@ static an_status keep_names(an_err *err, profiler *p)
     out->memory = calloc(1, bytes + 1);
     p->device = calloc((size_t)(n * p->o->steps) + 1, sizeof *p->device);
     p->enqueue = calloc((size_t)(n * p->o->steps) + 1, sizeof *p->enqueue);
-    if (!out->memory || !p->device || !p->enqueue) return an_fail_nomem(err, "a profile", bytes);
+    p->begin = calloc((size_t)(n * p->o->steps) + 1, sizeof *p->begin);
+    if (!out->memory || !p->device || !p->enqueue || !p->begin) return an_fail_nomem(err, "a profile", bytes);
     out->launch = out->memory;
     char *text = (char *)out->memory + (size_t)n * sizeof *out->launch;
     for (int i = 0; i < n && an_launch_get(p->r->cx, i, &l); i++) {
@@ -72,6 +76,7 @@ static an_status keep_names(an_err *err, profiler *p)
                                              .bytes = l.bytes,
                                              .recompute = l.recompute,
                                              .on_cpu = l.fallback,
+                                             .exchange = l.exchange,
                                              .phase = l.phase,
                                              .kernel = text};
         text += sprintf(text, "%s", l.kernel) + 1;
@@ -84,13 +89,19 @@ static an_status keep_names(an_err *err, profiler *p)
     return AN_OK;
 }
 
-static void keep_times(profiler *p, int64_t step)
+static an_status keep_times(an_err *err, profiler *p, int64_t step)
 {
     an_launch l;
+    an_exchange_time t;
+    AN_TRY(an_session_result(err, p->r->cx, an_exchange_time_read(p->r->cx, &t)));
+    p->exchange[step] = t.exchange_s;
+    p->exposed[step] = t.exposed_s;
     for (int i = 0; i < p->out->n_launches && an_launch_get(p->r->cx, i, &l); i++) {
         p->device[step * p->out->n_launches + i] = l.device_s;
         p->enqueue[step * p->out->n_launches + i] = l.enqueue_s;
+        p->begin[step * p->out->n_launches + i] = l.begin_s;
     }
+    return AN_OK;
 }
 
 static void report_progress(const profiler *p, int64_t done)
@@ -114,7 +125,7 @@ static an_status run_steps(an_err *err, profiler *p)
     for (int64_t i = 0; i < p->o->steps; i++) {
         report_progress(p, 1 + p->o->warmup + i);
         AN_TRY(run_step(err, p, &p->phase[i]));
-        if (launches) keep_times(p, i);
+        if (launches) AN_TRY(keep_times(err, p, i));
     }
     an_profile(p->r->cx, false);
     if (p->loader) an_loader_times_read(p->loader, &p->out->loader);
@@ -160,6 +171,8 @@ static void summarize(profiler *p)
                                                                      : &out->update_ms;
         *phase_ms += 1e3 * l->device_s;
     }
+    out->exchange_ms = 1e3 * median_of(p, p->exchange, 1);
+    out->exposed_ms = 1e3 * median_of(p, p->exposed, 1);
     an_profile_shares(out);
 }
 
@@ -180,7 +193,7 @@ void an_profile_shares(an_profile_result *out)
 
 /* ---- the trace: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU, "complete events" */
 
-enum { HOST = 1, DEVICE = 2 };
+enum { HOST = 1, EXCHANGES = 2, DEVICE = 3, TRACKS = 64 }; /* DEVICE and those behind it: launches side by side */
 
 /* Begin and end are rounded to a nanosecond, not the duration, so that adjacent events do not overlap in the file:
  * viewers drop overlapping events. */
@@ -193,8 +206,53 @@ static void put_event(an_text *t, const char *name, const char *category, int tr
                    name, category, track, begin / 1000, begin % 1000, ns / 1000, ns % 1000);
 }
 
-/* Names of kernels and scopes are identifiers and dots, which need no escapes in JSON. */
-static void put_step(an_text *t, const profiler *p, int64_t step, double *device_end)
+static void put_launch(an_text *t, const profiler *p, int i, int track, double begin_s, double end_s)
+{
+    const an_profile_launch *l = &p->out->launch[i];
+    put_event(t, l->kernel, l->exchange ? "exchange" : l->kind, track, begin_s, end_s);
+    an_text_printf(t, ",\"args\":{\"launch\":%d,\"scope\":\"%s\",\"flops\":%llu,\"bytes\":%llu}}", i, l->scope,
+                   (unsigned long long)l->flops, (unsigned long long)l->bytes);
+}
+
+/* The device measures durations, not start times: launches are drawn back to back and end with `run`. */
+static void put_in_turn(an_text *t, const profiler *p, int64_t step, double *end)
+{
+    const phases *f = &p->phase[step];
+    const int n = p->out->n_launches;
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += p->device[step * n + i];
+    double at = AN_MAX(AN_MAX(f->built, f->ran - sum), end[0]);
+    for (int i = 0; i < n; i++) {
+        const double s = p->device[step * n + i];
+        put_launch(t, p, i, p->out->launch[i].exchange ? EXCHANGES : DEVICE, at, at + s);
+        at += s;
+    }
+    end[0] = at;
+}
+
+/* Each launch where it ran, on a track of its own kind that is free then, or on the last: the plan's end is drawn where `run` ends. */
+static void put_side_by_side(an_text *t, const profiler *p, int64_t step, double *end)
+{
+    const int n = p->out->n_launches;
+    const double *begin = p->begin + step * n, *lasts = p->device + step * n;
+    double plan_s = 0;
+    for (int i = 0; i < n; i++) plan_s = AN_MAX(plan_s, begin[i] + lasts[i]);
+    const double zero = AN_MAX(p->phase[step].ran - plan_s, 0.0);
+    for (int i = 0; i < n; i++) {
+        const double from = zero + begin[i];
+        if (lasts[i] <= 0) continue; /* another launch did its work */
+        int track = DEVICE;
+        if (p->out->launch[i].exchange)
+            track = EXCHANGES;
+        else
+            while (track < TRACKS - 1 && end[track - DEVICE] > from) track++;
+        put_launch(t, p, i, track, from, from + lasts[i]);
+        if (track >= DEVICE) end[track - DEVICE] = from + lasts[i];
+    }
+}
+
+/* Names of kernels and scopes are identifiers and dots, which need no escapes in JSON. end[]: of the last launch on each track. */
+static void put_step(an_text *t, const profiler *p, int64_t step, double *end)
 {
     const phases *f = &p->phase[step];
     const int n = p->out->n_launches;
@@ -205,19 +263,12 @@ static void put_step(an_text *t, const profiler *p, int64_t step, double *device
     an_text_puts(t, "}");
     put_event(t, "run", "host", HOST, f->built, f->ran);
     an_text_puts(t, "}");
-    double sum = 0;
-    for (int i = 0; i < n; i++) sum += p->device[step * n + i];
-    /* The device measures durations, not start times: launches are drawn back to back and end with `run`. */
-    double at = AN_MAX(AN_MAX(f->built, f->ran - sum), *device_end);
-    for (int i = 0; i < n; i++) {
-        const an_profile_launch *l = &p->out->launch[i];
-        const double s = p->device[step * n + i];
-        put_event(t, l->kernel, l->kind, DEVICE, at, at + s);
-        an_text_printf(t, ",\"args\":{\"launch\":%d,\"scope\":\"%s\",\"flops\":%llu,\"bytes\":%llu}}", i, l->scope,
-                       (unsigned long long)l->flops, (unsigned long long)l->bytes);
-        at += s;
-    }
-    *device_end = at;
+    bool side_by_side = false;
+    for (int i = 0; i < n; i++) side_by_side |= p->begin[step * n + i] > 0;
+    if (side_by_side)
+        put_side_by_side(t, p, step, end);
+    else
+        put_in_turn(t, p, step, end);
 }
 
 static an_status write_trace(an_err *err, const profiler *p)
@@ -226,9 +277,15 @@ static an_status write_trace(an_err *err, const profiler *p)
     an_text_puts(&t, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
                      "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"anneal\"}},\n"
                      "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"host\"}},\n");
-    an_text_printf(&t, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":2,\"args\":{\"name\":\"device\"}}");
-    double device_end = 0;
-    for (int64_t i = 0; i < p->o->steps; i++) put_step(&t, p, i, &device_end);
+    an_text_printf(&t, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"device\"}}",
+                   DEVICE);
+    if (an_comm_ranks(p->r->cfg.comm) > 1)
+        an_text_printf(&t,
+                       ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,"
+                       "\"args\":{\"name\":\"exchanges between ranks\"}}",
+                       EXCHANGES);
+    double end[TRACKS - DEVICE] = {0};
+    for (int64_t i = 0; i < p->o->steps; i++) put_step(&t, p, i, end);
     an_text_puts(&t, "\n]}\n");
     an_status status = t.failed ? an_fail_nomem(err, "the trace", t.len) : AN_OK;
     FILE *f = status == AN_OK ? fopen(p->o->trace, "w") : NULL;
@@ -272,19 +329,22 @@ static an_status profile(an_err *err, profiler *p)
     const an_train_config *c = &p->r->cfg;
     p->out->units = c->batch_size * an_task_units(c);
     p->phase = calloc((size_t)p->o->steps, sizeof *p->phase);
+    p->exchange = calloc((size_t)p->o->steps, sizeof *p->exchange);
+    p->exposed = calloc((size_t)p->o->steps, sizeof *p->exposed);
     p->sorted = calloc((size_t)p->o->steps, sizeof *p->sorted);
-    if (!p->phase || !p->sorted) return an_fail_nomem(err, "a profile", (size_t)p->o->steps * sizeof *p->phase);
+    if (!p->phase || !p->sorted || !p->exchange || !p->exposed)
+        return an_fail_nomem(err, "a profile", (size_t)p->o->steps * sizeof *p->phase);
     AN_TRY(p->o->fixed ? run_with_fixed(err, p) : run_with_data(err, p));
     /* The roofline is measured right after the steps, at the same temperature of the machine. */
     if (p->o->what != AN_PROFILE_DATA) AN_TRY(an_bench_roof(err, c, &p->out->roof));
     summarize(p);
-    return p->o->trace ? write_trace(err, p) : AN_OK;
+    return p->o->trace && an_comm_rank(c->comm) == 0 ? write_trace(err, p) : AN_OK;
 }
 
 an_status an_profile_steps(an_err *err, const an_train_config *c, const an_profile_options *o, an_profile_result *out)
 {
     an_train_config one = *c;
-    one.gradient_accumulation_steps = 1;
+    one.gradient_accumulation_steps = an_comm_ranks(c->comm);
     if (o->fixed) an_task_assume(&one);
     profiler p = {.o = o, .out = out};
     *out = (an_profile_result){0};
@@ -294,6 +354,9 @@ an_status an_profile_steps(an_err *err, const an_train_config *c, const an_profi
     free(p.phase);
     free(p.device);
     free(p.enqueue);
+    free(p.begin);
+    free(p.exchange);
+    free(p.exposed);
     free(p.sorted);
     if (status != AN_OK) an_profile_free(out);
     return status;

@@ -31,6 +31,7 @@ typedef struct an_profile_launch { /* medians over the steps */
     const char *kernel, *scope, *kind, *phase, *shape;
     double device_s;  /* 0: unknown */
     double enqueue_s; /* < 0: unknown, or not applicable */
+    bool exchange;    /* between ranks */
     double share;     /* of the roofline; 0: unknown */
     bool above_roof;  /* the share is above 1 by more than noise; share is 0 */
     uint64_t flops, bytes;
@@ -44,14 +45,15 @@ typedef struct an_profile_result {
     double step_ms;                              /* median of full steps: data, build and run */
     double data_ms, build_ms, run_ms, device_ms; /* waiting for a batch; building the graph; eval; its launches */
     double forward_ms, backward_ms, update_ms;   /* of device_ms */
-    an_loader_times loader; /* of the timed steps' batches, by stage, all threads; 0 batches: fixed */
+    double exchange_ms, exposed_ms; /* in exchanges between ranks; of it, beside which nothing else ran; 0: one rank */
+    an_loader_times loader;         /* of the timed steps' batches, by stage, all threads; 0 batches: fixed */
     an_roof roof;
     int n_above;   /* launches above the roofline */
     int64_t units; /* of the task, a step */
     void *memory;
 } an_profile_result;
 
-/* `c` as for training; one micro-batch an update. */
+/* `c` as for training; one micro-batch of each rank an update. Every rank of c->comm calls it; the trace is rank 0's. */
 an_status an_profile_steps(an_err *err, const an_train_config *c, const an_profile_options *o, an_profile_result *out);
 /* Sets each launch's share and n_above from its time, its work and the roofline. */
 void an_profile_shares(an_profile_result *p);

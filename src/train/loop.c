@@ -42,6 +42,9 @@ typedef struct loop {
     double cpu_wait_before;         /* an_cpu_wait_seconds when the first of these updates began */
     double waited_s;                /* the loader's total wait at the last line */
     double exchange_s, rank_wait_s; /* in exchanges with other ranks in these updates; of it, until they came */
+    bool times_launches;            /* the current update is one whose exchanges a GPU times */
+    int64_t timed_step;             /* the last such update; -1: none yet */
+    an_exchange_time timed;         /* its times */
     an_jsonl rank_lines;
     bool evaluated; /* at least once: the evaluation's plan is compiled */
     an_monitor monitor;
@@ -170,6 +173,34 @@ static an_status read_numbers(an_err *err, const an_session *r, const an_step *s
     return an_session_fault(err, r->cx);
 }
 
+/* ---- what a GPU hides of its exchanges: one update in TIMED_EVERY or more is run with an event before and after each launch, which
+ * takes a little longer. The first ones compile, and connect the GPUs. */
+
+enum { TIMED_EVERY = 16 };
+
+static bool is_gpu(const loop *l)
+{
+    an_device_facts device;
+    return an_device_opened(l->r->cx, &device) && device.gpu;
+}
+
+static bool is_timed(const loop *l, bool logged)
+{
+    const int64_t since = l->r->step - (l->timed_step < 0 ? l->begin_step : l->timed_step);
+    return logged && an_comm_ranks(l->r->cfg.comm) > 1 && since >= (l->timed_step < 0 ? 2 : TIMED_EVERY) && is_gpu(l);
+}
+
+/* Those of the plan that was run last, which is waited for. */
+static an_status add_exchange_times(an_err *err, loop *l)
+{
+    an_exchange_time t;
+    AN_TRY(an_session_result(err, l->r->cx, an_synchronize(l->r->cx)));
+    AN_TRY(an_session_result(err, l->r->cx, an_exchange_time_read(l->r->cx, &t)));
+    l->timed.exchange_s += t.exchange_s;
+    l->timed.exposed_s += t.exposed_s;
+    return AN_OK;
+}
+
 /* Micro-batch `micro` of this rank's. */
 static an_status run_micro(an_err *err, loop *l, int64_t micro, void *const *array, an_train_event *e, bool logged,
                            int32_t *stopped)
@@ -182,6 +213,7 @@ static an_status run_micro(an_err *err, loop *l, int64_t micro, void *const *arr
         AN_TRY(run_first(err, l, &s));
     else
         AN_TRY(an_session_result(err, r->cx, an_step_eval(&s)));
+    if (l->times_launches) AN_TRY(add_exchange_times(err, l));
     return last && logged ? read_numbers(err, r, &s, e, stopped) : an_session_fault(err, r->cx);
 }
 
@@ -216,11 +248,18 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
     AN_TRY(an_loader_next(err, l->loader, &array));
     if (!array) return give_up(err, l);
     an_status status = AN_OK;
+    l->times_launches = is_timed(l, logged);
+    if (l->times_launches) {
+        l->timed = (an_exchange_time){0};
+        l->timed_step = r->step;
+        an_profile(r->cx, true);
+    }
     for (int64_t micro = 0; micro < micros && status == AN_OK; micro++) {
         an_step_slice(&r->cfg, array, micro, part);
         status = run_micro(err, l, micro, part, e, logged, stopped);
         an_reset(r->cx);
     }
+    if (l->times_launches) an_profile(r->cx, false);
     AN_TRY(status);
     if (saved) AN_TRY(an_session_result(err, r->cx, an_synchronize(r->cx)));
     r->step++;
@@ -275,19 +314,20 @@ static void measure(loop *l, an_train_event *e)
 }
 
 /* Gathers the times of all ranks; every rank calls it, after `measure`, with the n updates that it measured. A GPU's
- * exchanges are part of its own time, which the host does not see: they are NaN. */
+ * exchanges are part of its own time, which the host does not see: they are those of the last update that was timed. */
 static an_status compare_ranks(an_err *err, loop *l, double n, an_train_event *e)
 {
     an_comm *comm = l->r->cfg.comm;
     const int ranks = an_comm_ranks(comm);
     an_rank_times all[AN_COMM_RANKS];
-    an_device_facts device;
     an_memory memory;
     if (ranks == 1) return AN_OK;
-    const bool seen = !an_device_opened(l->r->cx, &device) || !device.gpu;
+    const bool gpu = is_gpu(l), seen = !gpu || l->timed_step >= 0;
+    const double exchange_s = gpu ? l->timed.exchange_s : l->exchange_s / n;
     const an_rank_times mine = {.ms = e->ms,
-                                .exchange_ms = seen ? 1e3 * l->exchange_s / n : (double)NAN,
-                                .wait_ms = seen ? 1e3 * l->rank_wait_s / n : (double)NAN,
+                                .exchange_ms = seen ? 1e3 * exchange_s : (double)NAN,
+                                .exposed_ms = seen ? 1e3 * (gpu ? l->timed.exposed_s : exchange_s) : (double)NAN,
+                                .wait_ms = gpu ? (double)NAN : 1e3 * l->rank_wait_s / n,
                                 .data_wait_ms = e->data_wait_ms,
                                 .rss_bytes = (double)an_rss_bytes(),
                                 .live_bytes = an_memory_read(l->r->cx, &memory) == AN_OK ? (double)memory.live_bytes
@@ -728,6 +768,7 @@ an_status an_train(an_err *err, an_session *r, const an_train_listener *listener
               .result = out,
               .begin_step = r->step,
               .saved_step = r->step > 0 ? r->step : -1,
+              .timed_step = -1,
               .gpu = {.busy = NAN, .temperature_c = NAN},
               .metrics = {.fd = -1},
               .rank_lines = {.fd = -1}};

@@ -28,9 +28,9 @@ int an_rank_times_slowest(const an_rank_times *all, int ranks, double *slower)
 
 double an_rank_times_share(const an_rank_times *all, int ranks)
 {
-    double exchange = 0, whole = 0;
-    for (int r = 0; r < ranks; r++) exchange += all[r].exchange_ms, whole += all[r].ms;
-    return whole > 0 ? exchange / whole : (double)NAN;
+    double exposed = 0, whole = 0;
+    for (int r = 0; r < ranks; r++) exposed += all[r].exposed_ms, whole += all[r].ms;
+    return whole > 0 ? exposed / whole : (double)NAN;
 }
 
 an_status an_rank_times_open(an_err *err, const char *dir, int64_t step, an_jsonl *out)
@@ -52,6 +52,7 @@ an_status an_rank_times_write(an_err *err, an_jsonl *j, int64_t step, const an_r
         an_text_printf(&line, "{\"step\":%lld,\"rank\":%d", (long long)step, r);
         an_json_put_number(&line, "ms", t->ms);
         an_json_put_number(&line, "exchange_ms", t->exchange_ms);
+        an_json_put_number(&line, "exposed_ms", t->exposed_ms);
         an_json_put_number(&line, "wait_ms", t->wait_ms);
         an_json_put_number(&line, "data_wait_ms", t->data_wait_ms);
         an_json_put_number(&line, "rss_bytes", t->rss_bytes);

@@ -12,6 +12,7 @@
 typedef struct an_rank_times {
     double ms;                    /* of an update */
     double exchange_ms, wait_ms;  /* of it: in exchanges with other ranks; of these, until the others came */
+    double exposed_ms;            /* of exchange_ms: beside which nothing else ran */
     double data_wait_ms;          /* of it: until a batch was there */
     double rss_bytes, live_bytes; /* of the process; on its device */
 } an_rank_times;
@@ -20,7 +21,7 @@ typedef struct an_rank_times {
 an_status an_rank_times_gather(an_err *err, an_comm *c, const an_rank_times *mine, an_rank_times all[AN_COMM_RANKS]);
 /* The rank that the others wait for, and by how much it is slower than their mean (0.1: a tenth); -1: unknown. */
 int an_rank_times_slowest(const an_rank_times *all, int ranks, double *slower);
-/* The mean share of an update that is spent in exchanges; NaN: unknown. */
+/* The mean share of an update that is spent in exchanges, and in nothing else; NaN: unknown. */
 double an_rank_times_share(const an_rank_times *all, int ranks);
 
 /* Rank 0 opens the file and drops its lines from update `step` on, as an_metrics_open does; then writes a line for each

@@ -66,6 +66,7 @@ static int exchanges(const char *what, struct nccl_state *c, thing *s, uint64_t 
 {
     char path[600];
     if (c != &nccl || !c->open) return complain("%s: the communicator is not open", what), 0;
+    if (getenv("FAKE_NCCL_US")) waits.lasts = atof(getenv("FAKE_NCCL_US"));
     if (!moves(what, s, in, NULL, n_in) || !memory_at(out, n_out)) return complain("%s: outside the memory", what), 0;
     if (getenv("FAKE_NCCL_LOG")) {
         snprintf(path, sizeof path, "%s.%d", getenv("FAKE_NCCL_LOG"), c->rank);

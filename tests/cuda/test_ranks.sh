@@ -2,14 +2,14 @@
 # test_ranks.sh: several ranks with a GPU each, on the stand-in of the driver and of NCCL: every rank asks for the same exchanges in the
 # same order, once an update and in exact mode once a micro-batch, captured with the plan; what is missing is a sentence. Numbers
 # are those of no GPU: tests/cuda/ranks_on_gpu.sh has them.
-plan=9
+plan=11
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32 WORLD_SIZE CUDA_VISIBLE_DEVICES
 mkdir "$dir/cuda"
 ${CC:-cc} -std=gnu17 -O1 -fPIC -shared -fvisibility=hidden -o "$dir/cuda/libcuda.so.1" tests/cuda/fake_cuda.c -lpthread -ldl || exit 1
 for name in libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2; do ln -s libcuda.so.1 "$dir/cuda/$name"; done
 export ANNEAL_CUDA_PATH="$dir/cuda" FAKE_CUDA_LOG="$dir/misuse"
-settings="$tiny gradient_accumulation_steps=4 max_iters=6 eval_interval=6 log_interval=3 device=cuda cache_dir=$dir/cache --quiet"
+settings="$tiny gradient_accumulation_steps=4 max_iters=2 eval_interval=2 log_interval=1 device=cuda cache_dir=$dir/cache --quiet"
 
 # train RUN SETTING...: with a log of the exchanges in $dir/RUN.nccl.RANK
 train() {
@@ -77,6 +77,54 @@ done
 [ "$(grep -c 'ncclAllReduce.*captured' "$dir/over_true.nccl.0")" -gt 3 ] || fault "gradients are not summed in buckets: $(cat "$dir/over_true.nccl.0")"
 cmp -s "$dir/over_true.nccl.0" "$dir/over_false.nccl.0" || fault "overlap=false asks for other sums: their bits may differ"
 ok "gradients are summed in buckets, in one order on both ranks, which overlap=false does not change"
+
+# The stand-in's exchanges take 5 us and its other calls 1 us, as many beside one another as the graph allows.
+# share RUN: of the time in exchanges on rank 0, what nothing hides, in percent
+share() { sed -n 's/.*"rank":0,.*"exchange_ms":\([^,]*\),"exposed_ms":\([^,]*\),.*/\1 \2/p' "$dir/$1/ranks.jsonl" | tail -n 1 | awk '{ print int($1 ? 100 * $2 / $1 : -1) }'; }
+export FAKE_NCCL_US=5
+for micros in 2 8; do
+    for shard in none moments weights; do
+        for overlap in true false; do
+            train hidden devices=2 overlap=$overlap shard=$shard n_embd=192 gradient_accumulation_steps=$micros max_iters=6 eval_interval=6
+            code_is 0
+            grep -q '"step":0,"rank":0,.*"exchange_ms":null' "$dir/hidden/ranks.jsonl" || fault "the first update, which connects the GPUs, is timed"
+            grep -q '"exchange_share":0' "$dir/hidden/metrics.jsonl" || fault "no share of the time in metrics"
+            eval "exposed_$overlap=$(share hidden)"
+        done
+        # shellcheck disable=SC2154  # set by eval
+        case $shard in
+        none) [ "$exposed_true" -ge 0 ] && [ "$exposed_true" -le 50 ] && [ "$exposed_false" -ge 80 ] || fault "$micros micro-batches: $exposed_true % exposed, $exposed_false % without overlap" ;;
+        # parameters that are gathered behind an update are not hidden
+        *) [ "$exposed_true" -ge 0 ] && [ "$exposed_true" -lt "$exposed_false" ] || fault "$micros micro-batches, shard=$shard: $exposed_true % exposed, $exposed_false % without overlap" ;;
+        esac
+    done
+done
+ok "one update in sixteen is timed by events: the share of exchanges that nothing hides, with one micro-batch a rank and several"
+
+for overlap in true false; do
+    # shellcheck disable=SC2086  # a list of settings
+    run profile macbook $tiny n_embd=192 device=cuda cache_dir="$dir/cache" devices=2 overlap=$overlap inputs=fixed --steps 2 --warmup 1 --json \
+        --trace "$dir/$overlap.json"
+    code_is 0
+    mv "$dir/stdout" "$dir/profile.$overlap"
+done
+exposed() { sed -n 's/.*"exchange_ms":\([^,]*\),"exposed_ms":\([^,]*\),.*/\1 \2/p' "$dir/profile.$1" | awk '{ printf "%d", 100 * $2 / $1 }'; }
+[ "$(exposed true)" -le 50 ] && [ "$(exposed false)" -ge 80 ] || fault "profile: $(exposed true) % exposed, $(exposed false) % without overlap"
+# events CATEGORY: begin and end of the last step's events
+events() { tr -d '\n' <"$dir/$1.json" | sed 's/},{/}\n{/g' | sed -n "s/.*\"cat\":\"$2\".*\"ts\":\([0-9.]*\),\"dur\":\([0-9.]*\).*/\1 \2/p"; }
+for overlap in true false; do
+    events $overlap exchange >"$dir/exchanges"
+    events $overlap product >"$dir/products"
+    [ -s "$dir/exchanges" ] && [ -s "$dir/products" ] || fault "no exchanges or products in the trace"
+    awk 'NR == FNR { begin[NR] = $1; end[NR] = $1 + $2; n = NR; next }
+         { for (i = 1; i <= n; i++) if ($1 < end[i] && begin[i] < $1 + $2) beside++ } END { print beside + 0 }' "$dir/exchanges" "$dir/products" >"$dir/beside.$overlap"
+done
+[ "$(cat "$dir/beside.true")" -gt 4 ] || fault "the trace shows no product beside an exchange"
+equal "$(cat "$dir/beside.false")" 0 "products beside exchanges in the trace of overlap=false"
+! awk 1 "$dir/true.json" | grep -q '"tid":2,"args":{"name":"device' || fault "exchanges have no track of their own"
+grep -q 'exchanges between ranks' "$dir/true.json" || fault "the track of exchanges has no name"
+unset FAKE_NCCL_US
+ok "profile devices=2 shows exchanges beside launches, in its figures and in the trace"
 
 mv "$dir/cuda/libnccl.so.2" "$dir/away"
 train none devices=2

@@ -5,6 +5,7 @@
 
 #include "tools/profile.h"
 
+#include <anneal_tools.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -187,6 +188,38 @@ static void a_median_is_the_middle(void **state)
     assert_true(an_median(even, 4) == 2.5);
 }
 
+/* ---- exchanges between ranks beside other launches */
+
+static void assert_exposed(an_launch *launch, int n, double exchange_s, double exposed_s)
+{
+    const an_exchange_time t = an_exchange_time_of(launch, n);
+    if (fabs(t.exchange_s - exchange_s) > 1e-12 || fabs(t.exposed_s - exposed_s) > 1e-12)
+        fail_msg("%g s of exchanges, of which %g exposed; not %g, %g", t.exchange_s, t.exposed_s, exchange_s,
+                 exposed_s);
+}
+
+static void what_no_launch_covers_of_an_exchange_is_exposed(void **state)
+{
+    (void)state;
+    an_launch in_turn[] = {{.begin_s = -1, .device_s = 3}, {.begin_s = -1, .device_s = 2, .exchange = true}};
+    assert_exposed(in_turn, 2, 2, 2);
+    an_launch none[] = {{.begin_s = 1, .device_s = 3}};
+    assert_exposed(none, 1, 0, 0);
+    /* launches run in [0,4), [5,8) and [7,10), exchanges in [2,6), [8,9) and [9,12) */
+    an_launch all[] = {{.begin_s = 9, .device_s = 3, .exchange = true}, {.begin_s = 0, .device_s = 4},
+                       {.begin_s = 2, .device_s = 4, .exchange = true}, {.begin_s = 7, .device_s = 3},
+                       {.begin_s = 8, .device_s = 1, .exchange = true}, {.begin_s = 5, .device_s = 3}};
+    assert_exposed(all, 6, 4 + 1 + 3, 1 + 0 + 2);
+    /* an exchange that begins before the one before it ends counts from there */
+    an_launch twice[] = {{.begin_s = 0, .device_s = 4, .exchange = true},
+                         {.begin_s = 2, .device_s = 4, .exchange = true}};
+    assert_exposed(twice, 2, 6, 6);
+    /* two launches that cover the same time */
+    an_launch same[] = {
+        {.begin_s = 0, .device_s = 4, .exchange = true}, {.begin_s = 1, .device_s = 2}, {.begin_s = 1, .device_s = 2}};
+    assert_exposed(same, 3, 4, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +232,7 @@ int main(void)
         cmocka_unit_test(the_size_that_is_timed_fits_the_device),
         cmocka_unit_test(a_device_that_does_not_run_is_a_sentence),
         cmocka_unit_test(a_median_is_the_middle),
+        cmocka_unit_test(what_no_launch_covers_of_an_exchange_is_exposed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

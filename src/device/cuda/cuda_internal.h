@@ -199,6 +199,7 @@ an_status an_cuda_load(an_err *err, an_device *d, const an_plan *p, an_exec **ou
 void an_cuda_unload(an_device *d, an_exec *e);
 an_status an_cuda_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out);
 double an_cuda_step_seconds(an_device *d, an_exec *e, int step);
+double an_cuda_step_begin(an_device *d, an_exec *e, int step);
 double an_cuda_enqueue_seconds(an_device *d, an_exec *e, int step);
 void an_cuda_profile(an_device *d, bool on);
 

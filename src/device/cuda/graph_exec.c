@@ -10,7 +10,9 @@
  * Does not:   make the list of operations, compile (nvrtc.c), or allocate in a submit.
  * Invariants: operations are enqueued in the plan's order on one stream. Arguments do not change between submits: what
  *             changes is in the input block. Replay and plain launches run the same operations, so the bits are the same.
- *             A graph with events between its steps is a single chain: only then does a launch have a time of its own.
+ *             A graph with events between its steps is a single chain: only then does a launch have a time of its own. But a
+ *             plan that exchanges between ranks keeps its order when it is timed, with an event before and after each
+ *             step: what is asked is which exchanges run beside other launches.
  */
 #include "platform/platform.h"
 #include "device/cuda/graph_exec.h"
@@ -31,11 +33,12 @@ void an_cuda_unload(an_device *d, an_exec *e)
     an_err quiet = {0};
     if (!e) return;
     bool reachable = an_cuda_enter(&quiet, d) == AN_OK && an_cuda_wait_idle(d);
-    if (e->graph && reachable) d->cu.graph_exec_free(e->graph);
+    for (int i = 0; i < 2; i++)
+        if (e->graph[i] && reachable) d->cu.graph_exec_free(e->graph[i]);
     for (int i = 0; i < e->n_ops; i++)
         if (e->op[i].kind == OP_GEMM) an_gemm_free(d, &e->op[i].ready);
     for (int i = 0; i < e->n_modules; i++) an_cuda_module_free(d, &e->module[i]);
-    for (int i = 0; e->event && reachable && i <= e->plan->n_steps; i++)
+    for (int i = 0; e->event && reachable && i <= 2 * e->plan->n_steps; i++)
         if (e->event[i]) d->cu.event_free(e->event[i]);
     an_map_free(&e->seen);
     an_arena_free(&e->arena);
@@ -95,7 +98,7 @@ static an_status make_ready(an_err *err, an_device *d, an_exec *e, an_load_stats
 {
     const an_plan *p = e->plan;
     e->enqueue_s = an_arena_array(&e->arena, sizeof *e->enqueue_s, (size_t)p->n_steps + 1);
-    e->event = an_arena_array(&e->arena, sizeof *e->event, (size_t)p->n_steps + 1);
+    e->event = an_arena_array(&e->arena, sizeof *e->event, 2 * (size_t)p->n_steps + 1);
     if (!e->enqueue_s || !e->event) return an_cuda_no_memory_for_launches(err);
     e->gpu = d->gpu;
     e->gpu.follow = d->follow && d->how == AN_CUDA_GRAPH && is_short_chain(d, p);
@@ -103,8 +106,8 @@ static an_status make_ready(an_err *err, an_device *d, an_exec *e, an_load_stats
     AN_TRY(an_cuda_compile(err, d, e->module, e->n_modules, stats));
     AN_TRY(find_functions(err, e));
     if (d->how == AN_CUDA_GRAPH && !e->gpu.follow) AN_TRY(find_dependencies(err, e));
-    for (int i = 0; i < e->n_ops; i++)
-        if (e->op[i].kind == OP_EXCHANGE) AN_TRY(an_cuda_connect(err, d));
+    for (int i = 0; i < e->n_ops; i++) e->exchanges |= e->op[i].kind == OP_EXCHANGE;
+    if (e->exchanges) AN_TRY(an_cuda_connect(err, d));
     snprintf(stats->note, sizeof stats->note, "%s", d->note);
     return AN_OK;
 }
@@ -189,12 +192,18 @@ static an_status enqueue_op(an_err *err, an_exec *e, const stream_op *c, bool fo
     return e->plan->isolate_values ? an_cuda_guards_check(err, d, e->plan, e->base[AN_SLOT_ARENA], c->step) : AN_OK;
 }
 
-static an_status mark(an_err *err, an_exec *e, int step, bool captured)
+static an_status mark(an_err *err, an_exec *e, int event, bool captured)
 {
     an_device *d = e->d;
-    if (!e->event[step]) AN_TRY(an_cuda_check(err, d, d->cu.event_new(&e->event[step], 0), "making an event"));
-    return an_cuda_check(err, d, d->cu.event_record(e->event[step], d->stream, captured ? CU_EVENT_EXTERNAL : 0),
+    if (!e->event[event]) AN_TRY(an_cuda_check(err, d, d->cu.event_new(&e->event[event], 0), "making an event"));
+    return an_cuda_check(err, d, d->cu.event_record(e->event[event], d->stream, captured ? CU_EVENT_EXTERNAL : 0),
                          "recording an event");
+}
+
+/* Whether a profiled run of it keeps the order of the others: its launches run side by side. */
+static bool is_timed_side_by_side(const an_exec *e)
+{
+    return e->exchanges && e->d->how == AN_CUDA_GRAPH && !e->gpu.follow;
 }
 
 /* Enqueues all operations; with `timed`, an event before each step and after the last. */
@@ -245,8 +254,9 @@ static an_status wait_for(an_err *err, an_device *d, const nodes *these)
 }
 
 /* Captures all operations, each step after those that it depends on. ends[end[s] .. end[s + 1]]: the nodes after which
- * step s is done; a step without an operation is done when its dependencies are. The graph ends when all steps are done. */
-static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends, nodes *these)
+ * step s is done; a step without an operation is done when its dependencies are. The graph ends when all steps are done.
+ * timed: with an event before and after each step that has an operation. */
+static an_status capture_steps(an_err *err, an_exec *e, bool timed, size_t *end, nodes *ends, nodes *these)
 {
     an_device *d = e->d;
     const an_dependencies *deps = &e->dependencies;
@@ -258,7 +268,10 @@ static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends
         for (int32_t a = deps->first[s]; a < deps->first[s + 1 + e->paired[s]]; a++)
             if (deps->step[a] < s) AN_TRY(add_ends(err, these, ends, end, deps->step[a]));
         AN_TRY(wait_for(err, d, these));
+        const bool marked = timed && i < e->n_ops && e->op[i].step == s;
+        if (marked) AN_TRY(mark(err, e, 2 * s, true));
         for (; i < e->n_ops && e->op[i].step == s; i++) AN_TRY(enqueue_op(err, e, &e->op[i], false));
+        if (marked) AN_TRY(mark(err, e, 2 * s + 1, true));
         AN_TRY(an_cuda_check(err, d, d->cu.capture_state(d->stream, &status, NULL, NULL, &last, &n_last),
                              "asking for the plan's last launch"));
         AN_TRY(add_nodes(err, ends, last, n_last));
@@ -272,10 +285,11 @@ static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends
 
 static an_status capture_ops(an_err *err, an_exec *e, bool timed)
 {
-    if (timed || e->d->how != AN_CUDA_GRAPH || e->gpu.follow) return enqueue_all(err, e, timed, true);
+    if (e->d->how != AN_CUDA_GRAPH || e->gpu.follow || (timed && !e->exchanges))
+        return enqueue_all(err, e, timed, true);
     nodes ends = {0}, these = {0};
     size_t *end = calloc((size_t)e->plan->n_steps + 1, sizeof *end);
-    an_status status = end ? capture_steps(err, e, end, &ends, &these) : an_cuda_no_memory_for_launches(err);
+    an_status status = end ? capture_steps(err, e, timed, end, &ends, &these) : an_cuda_no_memory_for_launches(err);
     free(end);
     free(ends.node);
     free(these.node);
@@ -286,20 +300,35 @@ static an_status capture(an_err *err, an_exec *e, bool timed)
 {
     an_device *d = e->d;
     cu_graph graph = NULL;
-    if (e->graph) {
-        AN_TRY(an_cuda_wait_stream(err, d, "waiting for the plan's last run"));
-        d->cu.graph_exec_free(e->graph);
-        e->graph = NULL;
-    }
     AN_TRY(an_cuda_check(err, d, d->cu.capture_begin(d->stream, CU_CAPTURE_THREAD_LOCAL), "capturing the plan"));
     an_status status = capture_ops(err, e, timed);
     cu_result end = d->cu.capture_end(d->stream, &graph); /* also after a failure: the stream must leave capture mode */
     if (status == AN_OK) status = an_cuda_check(err, d, end, "capturing the plan");
     if (status == AN_OK)
-        status = an_cuda_check(err, d, d->cu.graph_ready(&e->graph, graph, 0), "making a graph of the plan");
+        status = an_cuda_check(err, d, d->cu.graph_ready(&e->graph[timed], graph, 0), "making a graph of the plan");
     if (graph) d->cu.graph_free(graph);
-    e->graph_timed = timed;
     return status;
+}
+
+/* The captured graphs have old addresses. */
+static an_status drop_graphs(an_err *err, an_exec *e)
+{
+    an_device *d = e->d;
+    if (e->graph[false] || e->graph[true]) AN_TRY(an_cuda_wait_stream(err, d, "waiting for the plan's last run"));
+    for (int i = 0; i < 2; i++) {
+        if (e->graph[i]) d->cu.graph_exec_free(e->graph[i]);
+        e->graph[i] = NULL;
+    }
+    return AN_OK;
+}
+
+static an_status run_graph(an_err *err, an_exec *e, bool timed)
+{
+    an_device *d = e->d;
+    if (timed && !e->graph[true]) memset(e->enqueue_s, 0, sizeof *e->enqueue_s * (size_t)e->plan->n_steps);
+    if (!e->graph[timed]) AN_TRY(capture(err, e, timed));
+    if (timed && is_timed_side_by_side(e)) AN_TRY(mark(err, e, 2 * e->plan->n_steps, false));
+    return an_cuda_check(err, d, d->cu.graph_launch(e->graph[timed], d->stream), "launching the plan");
 }
 
 /* *moved: a buffer has another address than at the last submit. */
@@ -324,12 +353,12 @@ an_status an_cuda_submit(an_err *err, an_device *d, an_exec *e, const an_buffer 
     AN_TRY(an_cuda_enter(err, d));
     AN_TRY(bind_slots(err, e, slots, n_slots, &moved));
     if (e->plan->isolate_values) AN_TRY(an_cuda_guards_set(err, d, e->plan, e->base[AN_SLOT_ARENA]));
-    if (timed && (moved || !e->graph_timed)) memset(e->enqueue_s, 0, sizeof *e->enqueue_s * (size_t)e->plan->n_steps);
     if (d->how != AN_CUDA_GRAPH && d->how != AN_CUDA_CHAIN) {
+        if (timed) memset(e->enqueue_s, 0, sizeof *e->enqueue_s * (size_t)e->plan->n_steps);
         AN_TRY(enqueue_all(err, e, timed, false));
     } else if (e->n_ops) { /* a plan of empty tensors has nothing to do */
-        if (moved || !e->graph || e->graph_timed != timed) AN_TRY(capture(err, e, timed));
-        AN_TRY(an_cuda_check(err, d, d->cu.graph_launch(e->graph, d->stream), "launching the plan"));
+        if (moved) AN_TRY(drop_graphs(err, e));
+        AN_TRY(run_graph(err, e, timed));
     }
     e->timed = timed;
     if (e->plan->isolate_values) AN_TRY(an_cuda_guards_check(err, d, e->plan, e->base[AN_SLOT_ARENA], -1));
@@ -345,12 +374,25 @@ void an_cuda_profile(an_device *d, bool on)
     d->profile = on;
 }
 
-double an_cuda_step_seconds(an_device *d, an_exec *e, int step)
+/* Between two events of the last profiled run; 0: not known. */
+static double seconds_between(an_device *d, const an_exec *e, int from, int to)
 {
     float ms = 0;
     an_err quiet = {0};
-    if (!e->timed || an_cuda_enter(&quiet, d) != AN_OK) return 0;
-    return d->cu.event_ms(&ms, e->event[step], e->event[step + 1]) ? 0 : (double)ms * 1e-3;
+    if (!e->timed || !e->event[from] || !e->event[to] || an_cuda_enter(&quiet, d) != AN_OK) return 0;
+    return d->cu.event_ms(&ms, e->event[from], e->event[to]) ? 0 : (double)ms * 1e-3;
+}
+
+double an_cuda_step_seconds(an_device *d, an_exec *e, int step)
+{
+    return is_timed_side_by_side(e) ? seconds_between(d, e, 2 * step, 2 * step + 1)
+                                    : seconds_between(d, e, step, step + 1);
+}
+
+double an_cuda_step_begin(an_device *d, an_exec *e, int step)
+{
+    if (!e->timed || !is_timed_side_by_side(e)) return -1;
+    return seconds_between(d, e, 2 * e->plan->n_steps, 2 * step);
 }
 
 double an_cuda_enqueue_seconds(an_device *d, an_exec *e, int step)

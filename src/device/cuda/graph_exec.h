@@ -43,11 +43,14 @@ struct an_exec {
     int32_t n_modules, cap_modules, n_ops, n_slots;
     an_map seen; /* hash of a text → module */
     cu_pointer *base;
-    cu_graph_exec graph;
-    bool *paired;            /* [n_steps]: the step's launch also does the next step's work */
-    bool graph_timed, timed; /* the graph has events between steps; they hold the times of a run */
-    cu_event *event;         /* [n_steps + 1] */
-    double *enqueue_s;       /* [n_steps] */
+    cu_graph_exec graph[2]; /* the second has events, for a profiled run */
+    bool *paired;           /* [n_steps]: the step's launch also does the next step's work */
+    bool exchanges;         /* some step is an exchange between ranks */
+    bool timed;             /* the last run was a profiled one: the events hold its times */
+    /* A chain: one before each step and one after the last. Where launches run side by side: before step s at 2 s, after it at
+     * 2 s + 1, before all of them at 2 n_steps. */
+    cu_event *event;   /* [2 n_steps + 1] */
+    double *enqueue_s; /* [n_steps] */
     an_dependencies dependencies;
 };
 
