@@ -43,6 +43,14 @@ static const shape SHAPES[] = {
     {.B = 1, .H = 1, .T = 67, .S = 67, .D = 128, .causal = true, .n_keys = -1, .dropout = 0.3f},
     {.B = 1, .H = 1, .T = 65, .S = 65, .D = 256, .causal = true, .n_keys = -1},
     {.B = 1, .H = 1, .T = 66, .S = 90, .D = 1, .causal = false, .n_keys = -1},
+    {.B = 1,
+     .H = 2,
+     .T = 97,
+     .S = 97,
+     .D = 16,
+     .causal = false,
+     .n_keys = -1}, /* the last 33 queries: 6, .., 6, 3 rows */
+    {.B = 1, .H = 1, .T = 197, .S = 197, .D = 64, .causal = false, .n_keys = -1}, /* the last 5: 4 and 1 */
     {.B = 1, .H = 2, .T = 33, .S = 33, .D = 7, .causal = true, .n_keys = -1, .apart = true},
     {.B = 1, .H = 1, .T = 3, .S = 100, .D = 8, .n_keys = -1, .dropout = 0.5f, .sample0 = 14316557u},
     {.B = 2, .H = 2, .T = 64, .S = 64, .D = 32, .causal = true, .n_keys = -1, .bf16 = true},

@@ -208,7 +208,13 @@ static size_t forward_scratch_of(const job *w, uint8_t *base, forward_scratch *r
 static inline float score_row(float *s, int n, int seen, float scale, float least)
 {
     lanes most = lanes_set(least);
-    for (int j = 0; j < n; j += LANES) {
+    int j = 0;
+    for (; j + LANES <= seen; j += LANES) {
+        const lanes t = lanes_scale(lanes_load(s + j), scale);
+        lanes_store(s + j, t);
+        most = lanes_max(t, most);
+    }
+    for (; j < n; j += LANES) {
         const lanes t = lanes_first(lanes_scale(lanes_load(s + j), scale), seen - j, -INFINITY);
         lanes_store(s + j, t);
         most = lanes_max(t, most);
@@ -216,11 +222,20 @@ static inline float score_row(float *s, int n, int seen, float scale, float leas
     return lanes_most(most);
 }
 
+/* an_exp of x <= 0 or a NaN, with its bits: nothing there is too large. */
+static inline float exp_below(float x)
+{
+    const float t = AN_FMA(x, AN_LOG2E, AN_ROUNDER), n = t - AN_ROUNDER;
+    const float r = AN_FMA(n, AN_LN2_LO, AN_FMA(n, -AN_LN2, x));
+    const float y = x < -87.3365402f ? 0.0f : an_exp_scaled_(t, r);
+    return x == x ? y : AN_EXACT_NAN;
+}
+
 /* s[j] = exp(s[j] - m), added to the 16 lane sums l. */
 static inline void exp_row(float *s, int n, float m, float *l)
 {
     for (int j = 0; j < n; j += LANES)
-        for (int x = 0; x < LANES; x++) s[j + x] = an_exp(s[j + x] - m);
+        for (int x = 0; x < LANES; x++) s[j + x] = exp_below(s[j + x] - m);
     lanes sum = lanes_load(l);
     for (int j = 0; j < n; j += LANES) sum = lanes_add(sum, lanes_load(s + j));
     lanes_store(l, sum);
@@ -440,7 +455,11 @@ static inline void gradient_row(const job *w, float *restrict p, float *restrict
     const float scale = w->s->scale, keep = w->drop.scale;
     for (int j = 0; j < n; j += LANES)
         for (int x = 0; x < LANES; x++) p[j + x] = an_exp(p[j + x] * scale - lse);
-    for (int j = 0; j < n; j += AN_VL) {
+    int j = 0;
+    if (!w->drop.on)
+        for (; j + LANES <= seen; j += LANES)
+            for (int x = 0; x < LANES; x++) ds[j + x] = p[j + x] * (ds[j + x] - delta);
+    for (; j < n; j += AN_VL) {
         const vu visible = (vu)((vi)vu_iota() < vi_set(seen - j));
         vu kept = visible;
         if (w->drop.on) kept &= vu_load(mask + j);

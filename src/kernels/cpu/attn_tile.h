@@ -27,7 +27,9 @@ enum {
 /* Row `src` of n elements as f32, zero up to `padded`. */
 static inline void load_row(float *restrict out, const void *restrict src, uint8_t dtype, int n, int padded)
 {
-    if (dtype == AN_F32) {
+    if (dtype == AN_F32 && n % LANES == 0) {
+        for (int i = 0; i < n; i += LANES) lanes_store(out + i, lanes_load((const float *)src + i));
+    } else if (dtype == AN_F32) {
         memcpy(out, src, sizeof(float) * (size_t)n);
     } else {
         const uint16_t *h = src;
@@ -54,7 +56,9 @@ static inline void store_row(void *restrict dst, uint8_t dtype, const float *res
 {
     if (dtype == AN_F32) {
         float *out = dst;
-        for (int i = 0; i < n; i++) out[i] = row[i] * factor;
+        int i = 0;
+        for (; i + LANES <= n; i += LANES) lanes_store(out + i, lanes_scale(lanes_load(row + i), factor));
+        for (; i < n; i++) out[i] = row[i] * factor;
         return;
     }
     uint16_t *out = dst;
@@ -106,7 +110,7 @@ static inline void transpose(an_word *out, const an_word *src, int64_t ld, int w
 AN_INLINE void micro(bool dot, int mr, int nv, int64_t k, const an_word *a, int64_t sm, int64_t sk, const an_word *b,
                      int64_t ldb, float *c, int64_t ldc, bool load)
 {
-    vf acc[AN_MR][AN_NV];
+    vf acc[AN_MR_LONG][AN_NV];
     AN_UNROLL for (int i = 0; i < mr; i++)
     {
         AN_UNROLL for (int j = 0; j < nv; j++) acc[i][j] = load ? vf_load(c + i * ldc + j * AN_VL) : vf_set(0.0f);
@@ -131,7 +135,17 @@ AN_INLINE void strip(bool dot, int nv, int m, int64_t k, const an_word *a, int64
                      int64_t ldb, float *c, int64_t ldc, bool load)
 {
     int i = 0;
+#if AN_MR_LONG > AN_MR
+    for (; m - i >= AN_MR_LONG && m - i != 2 * AN_MR; i += AN_MR_LONG)
+        micro(dot, AN_MR_LONG, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
+#endif
     for (; i + AN_MR <= m; i += AN_MR) micro(dot, AN_MR, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
+#if AN_MR_LONG > AN_MR
+    if (m - i == 3) {
+        micro(dot, 3, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
+        return;
+    }
+#endif
     for (; i < m; i++) micro(dot, 1, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
 }
 

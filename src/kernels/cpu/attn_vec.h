@@ -24,7 +24,8 @@
 #define AN_VL 8
 #define AN_MR 4 /* 8 of 16 registers; 4 divides the groups of 8 rows that attention masks together */
 #define AN_NV 2
-/* 6 rows where no key is masked gain nothing that could be measured (bench/attn/README.md). */
+#define AN_MR_LONG                                                                                                     \
+    6 /* where more rows than a group of 8 are multiplied: 12 sums, more than the latency of their units asks for */
 #else
 #if defined(__ARM_NEON)
 #include <arm_neon.h>
@@ -32,6 +33,10 @@
 #define AN_VL 4
 #define AN_MR 4 /* 16 of 32 registers */
 #define AN_NV 4
+#endif
+
+#ifndef AN_MR_LONG
+#define AN_MR_LONG AN_MR
 #endif
 
 /* Whether pairs of bf16 are multiplied by an instruction of their own. Without it operands are rounded to bf16 and multiplied
