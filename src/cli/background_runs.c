@@ -32,7 +32,10 @@ static void enter_in_list(const char *out)
     char *absolute = realpath(out, NULL);
     an_err why = {0};
     an_status status = AN_OK;
-    if (!absolute || !an_background_list_dir(list)) status = an_fail(&why, AN_E_ENV, "no home folder");
+    if (!absolute)
+        status = an_fail(&why, AN_E_ENV, "%.200s has no absolute path: %s", out, strerror(errno));
+    else if (!an_background_list_dir(list))
+        status = an_fail(&why, AN_E_ENV, "no home folder, or XDG_STATE_HOME is too long");
     if (status == AN_OK) status = an_make_dirs(&why, list, 0700);
     if (status == AN_OK) {
         an_sha256(absolute, strlen(absolute), name);

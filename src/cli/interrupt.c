@@ -1,5 +1,5 @@
-/* interrupt.c: Ctrl-C and signals (SIGINT, SIGTERM, SIGHUP, SIGXFSZ). The first sets a flag that loops ask for, and ends the
- * compilers that are running; the second has the system's default action. What an interrupted run does: train/loop.c, asked
+/* interrupt.c: Ctrl-C and signals (SIGINT, SIGTERM, SIGHUP, a batch system's warnings, SIGXFSZ). The first sets a flag that
+ * loops ask for, and ends the compilers that are running; the second has the system's default action. What an interrupted run does: train/loop.c, asked
  * through wants_stop of cmd_train.c. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
@@ -25,12 +25,21 @@ static void on_early_signal(int signal_number)
 
 static void catch_ends_with(void (*handler)(int))
 {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    static const struct {
+        int number;
+        bool asked, repeats; /* may be ignored from without (nohup); comes again by itself */
+    } ends[] = {{SIGINT, false, false},
+                {SIGTERM, false, false},
+                {SIGHUP, true, false},
+                {SIGUSR1, true, true}, /* batch systems warn with these before they kill (Slurm's --signal, -notify) */
+                {SIGUSR2, true, true},
+                {SIGXCPU, true, true}}; /* every second once the soft limit of processor time is reached */
     for (size_t i = 0; i < AN_COUNT(ends); i++) {
-        struct sigaction was, action = {.sa_handler = handler, .sa_flags = SA_RESETHAND | SA_RESTART};
+        struct sigaction was, action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+        if (!ends[i].repeats || handler == on_early_signal) action.sa_flags |= SA_RESETHAND;
         sigemptyset(&action.sa_mask);
-        sigaction(ends[i], NULL, &was);
-        if (ends[i] != SIGHUP || was.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL); /* nohup stays nohup */
+        sigaction(ends[i].number, NULL, &was);
+        if (!ends[i].asked || was.sa_handler != SIG_IGN) sigaction(ends[i].number, &action, NULL);
     }
 }
 

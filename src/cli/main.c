@@ -1,6 +1,7 @@
 /* main.c: the table of commands, and the entry and exit of the program. */
 #include "cli/cmd_prepare.h"
 #include "platform/platform.h"
+#include "platform/system_info.h"
 #include "cli/trm_command.h"
 #include <string.h>
 
@@ -203,8 +204,9 @@ int main(int argc, char **argv)
     int exit_code = AN_EXIT_OK;
     an_signals_begin();
     if (argc > 0 && strchr(argv[0], '/')) an_program = argv[0];
-    an_argv words;
-    an_status status = an_recursive_command(&err, argc, argv, &words);
+    an_argv words = {0};
+    an_status status = an_enough_stack(&err);
+    if (status == AN_OK) status = an_recursive_command(&err, argc, argv, &words);
     if (status == AN_OK) status = run(&err, words.argc, words.argv, &exit_code);
     if (status == AN_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = an_fail(&err, AN_E_IO, "stdout cannot be written to");

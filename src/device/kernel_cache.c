@@ -26,34 +26,47 @@ static const char *unsafe(const char *dir)
     return access(dir, W_OK | X_OK) ? "cannot be written" : NULL;
 }
 
+/* $name where it is an absolute path: a relative one would make a cache in every folder, an empty one in the root. */
+static const char *absolute(const char *name)
+{
+    const char *path = getenv(name);
+    return path && *path == '/' ? path : NULL;
+}
+
+/* The folder that holds other programs' caches too; false: there is none, or its path is too long. */
+static bool caches_of_user(char *out, size_t bytes)
+{
+#ifdef __APPLE__
+    const char *caches = NULL, *below = "Library/Caches";
+#else
+    const char *caches = absolute("XDG_CACHE_HOME"), *below = ".cache";
+#endif
+    const char *home = absolute("HOME");
+    const int n = caches ? snprintf(out, bytes, "%s", caches) : home ? snprintf(out, bytes, "%s/%s", home, below) : -1;
+    return n >= 0 && (size_t)n < bytes;
+}
+
 void an_cache_find(const char *who, const char *wish, char *dir, size_t dir_bytes, char *why, size_t why_bytes)
 {
-    const char *env = getenv("ANNEAL_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *named = wish ? wish : getenv("ANNEAL_CACHE");
     char parent[800] = "";
+    int n = -1;
     why[0] = 0;
-    if (wish || env) {
-        snprintf(dir, dir_bytes, "%s", wish ? wish : env);
-    } else {
-#ifdef __APPLE__
-        snprintf(parent, sizeof parent, "%s/Library/Caches", home ? home : "");
-        (void)xdg;
-#else
-        if (xdg && *xdg)
-            snprintf(parent, sizeof parent, "%s", xdg);
-        else
-            snprintf(parent, sizeof parent, "%s/.cache", home ? home : "");
-#endif
-        snprintf(dir, dir_bytes, "%s/anneal", parent);
-        if (!home && !(xdg && *xdg)) dir[0] = 0;
-    }
-    an_err e = {0};
-    if (!dir[0]) {
+    if (named)
+        n = *named ? snprintf(dir, dir_bytes, "%s", named) : -1;
+    else if (caches_of_user(parent, sizeof parent))
+        n = snprintf(dir, dir_bytes, "%s/anneal", parent);
+    if (n < 0 || (size_t)n >= dir_bytes) {
+        dir[0] = 0;
         snprintf(why, why_bytes,
-                 "%s: no folder for compiled kernels (HOME is not set): they are compiled anew each time. Set "
-                 "ANNEAL_CACHE",
-                 who);
+                 "%s: no folder for compiled kernels (%s): they are compiled anew each time. Set ANNEAL_CACHE", who,
+                 n >= 0   ? "its path is too long"
+                 : !named ? "HOME is no absolute path"
+                 : wish   ? "cache_dir is empty"
+                          : "ANNEAL_CACHE is empty");
         return;
     }
+    an_err e = {0};
     if (parent[0]) an_make_dirs(&e, parent, 0755);
     an_make_dirs(&e, dir, 0700);
     const char *bad = unsafe(dir);

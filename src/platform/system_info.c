@@ -316,6 +316,19 @@ static uint64_t limit_of(int resource)
     return getrlimit(resource, &l) != 0 || l.rlim_cur == RLIM_INFINITY ? 0 : (uint64_t)l.rlim_cur;
 }
 
+an_status an_enough_stack(an_err *err)
+{
+    /* What readers of 2,048 levels take is under 256 KiB; sanitizers take a few times as much. */
+    const rlim_t wanted = (rlim_t)8 << 20, least = (rlim_t)512 << 10;
+    struct rlimit l;
+    if (getrlimit(RLIMIT_STACK, &l) != 0 || l.rlim_cur == RLIM_INFINITY || l.rlim_cur >= wanted) return AN_OK;
+    l.rlim_cur = l.rlim_max == RLIM_INFINITY || l.rlim_max > wanted ? wanted : l.rlim_max;
+    if (setrlimit(RLIMIT_STACK, &l) != 0) (void)getrlimit(RLIMIT_STACK, &l);
+    if (l.rlim_cur >= least) return AN_OK;
+    return an_fail(err, AN_E_ENV, "the stack is limited to %llu KiB, and %llu KiB are needed: raise ulimit -s",
+                   (unsigned long long)l.rlim_cur >> 10, (unsigned long long)least >> 10);
+}
+
 static void read_limits(an_system_info *out)
 {
     out->limit_address_bytes = limit_of(RLIMIT_AS);

@@ -58,6 +58,9 @@ typedef struct an_mount_info {
 } an_mount_info;
 void an_mount_info_read(const char *path, an_mount_info *out);
 
+/* Raises this process' limit of its stack as far as may be useful; AN_E_ENV where it stays too small for what is called. */
+an_status an_enough_stack(an_err *err);
+
 /* ---- readers, for tests */
 
 /* Facts from `root`/proc, `root`/sys and `root`/etc ("" for the real ones); leaves what it does not find. */

@@ -95,11 +95,56 @@ static void the_limit_is_one_gib_or_what_the_environment_says(void **state)
     unsetenv("ANNEAL_CACHE_MIB");
 }
 
+/* What an_cache_find says with these variables; NULL: not set. The folder it names is in `dir`. */
+static const char *found_with(const char *cache, const char *xdg, const char *home, char dir[600])
+{
+    static const char *const name[] = {"ANNEAL_CACHE", "XDG_CACHE_HOME", "HOME"};
+    static char why[400];
+    const char *value[] = {cache, xdg, home};
+    for (size_t i = 0; i < 3; i++)
+        if (value[i])
+            setenv(name[i], value[i], 1);
+        else
+            unsetenv(name[i]);
+    an_cache_find("cpu", NULL, dir, 600, why, sizeof why);
+    return why;
+}
+
+static void only_absolute_folders_of_a_user_hold_the_cache(void **state)
+{
+    (void)state;
+    char dir[600], home[1024], want[1100], was[1024];
+    snprintf(was, sizeof was, "%s", getenv("ANNEAL_CACHE") ? getenv("ANNEAL_CACHE") : "");
+    snprintf(home, sizeof home, "%s", test_path("home"));
+    mkdir(home, 0700);
+    assert_string_equal(found_with(NULL, NULL, home, dir), "");
+    snprintf(want, sizeof want, "%s/", home);
+    assert_true(strncmp(dir, want, strlen(want)) == 0);
+    assert_string_equal(found_with(NULL, "relative", home, dir), "");
+    assert_true(strncmp(dir, want, strlen(want)) == 0);
+    static const char *const none[] = {"", "relative", NULL};
+    for (size_t i = 0; i < 3; i++) {
+        assert_non_null(strstr(found_with(NULL, none[i], none[i], dir), "HOME is no absolute path"));
+        assert_string_equal(dir, "");
+        assert_int_equal(access("relative", F_OK), -1);
+    }
+    assert_non_null(strstr(found_with("", NULL, home, dir), "ANNEAL_CACHE is empty"));
+    char *far = calloc(1, 1000);
+    memset(far, '/', 999);
+    assert_non_null(strstr(found_with(far, NULL, home, dir), "too long"));
+    assert_string_equal(dir, "");
+    assert_non_null(strstr(found_with(NULL, NULL, far, dir), "cpu"));
+    assert_string_equal(dir, "");
+    free(far);
+    if (*was) setenv("ANNEAL_CACHE", was, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_least_recently_used_entries_go_first),
         cmocka_unit_test(other_files_stay_and_leftovers_go),
+        cmocka_unit_test(only_absolute_folders_of_a_user_hold_the_cache),
         cmocka_unit_test(the_limit_is_one_gib_or_what_the_environment_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
