@@ -5,6 +5,7 @@ test suite (op_db), and special values, in six dtypes, values and gradients.
     python3 tools/pytorch_samples.py build/libanneal.so.0            the table, and every difference
     python3 tools/pytorch_samples.py build/libanneal.so.0 softmax    one operation, in detail
     --samples N  at most N samples an operation and dtype (40)       --device cuda:0       --cc cc  compiled kernels
+    --exact --unfused  the library's options of these names (in exact mode subnormal numbers of float64 count as zeros: those differ)
     --seed N     other numbers, samples, places of special values and views
 
 The judge is PyTorch in float64, on inputs rounded to the dtype: |got - want| <= K eps (|want| + scale), eps of the
@@ -356,7 +357,8 @@ POINT = set()
 def run_op(args, op, name, out):
     f, options = pointwise.OPS[name]
     torch.set_num_threads(1)
-    A = Anneal(args.library, args.device, args.cc, seed=1 + args.seed, views=not args.no_views)
+    A = Anneal(args.library, args.device, args.cc, seed=1 + args.seed, views=not args.no_views, exact=args.exact,
+               unfused=args.unfused)
     for dtype in DTYPES:
         if dtype not in op.dtypes and not (dtype in (torch.float16, torch.bfloat16) and torch.float32 in op.dtypes):
             continue
@@ -416,6 +418,8 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--cc", default="none")
     p.add_argument("--no-views", action="store_true")
+    p.add_argument("--exact", action="store_true")
+    p.add_argument("--unfused", action="store_true")
     p.add_argument("--seed", type=int, default=0, help="other numbers, samples, places of special values and views")
     p.add_argument("--part", default="0/1", help="i/n: of the operations every nth, from the ith on")
     args = p.parse_intermixed_args()

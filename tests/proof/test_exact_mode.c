@@ -42,6 +42,38 @@ static void a_training_step_has_one_hash_for_instruction_sets_threads_compiler_a
     assert_true(case_bits(&model, &o, STEPS, NULL) == want);
 }
 
+/* float64's operands count as zeros too: functions of libm must not see the bits of what is compared as a zero. */
+static void functions_of_float64_see_subnormal_numbers_as_comparisons_do(void **state)
+{
+    (void)state;
+    enum { N = 4, RESULTS = 7 };
+    static const double x[N] = {0x1p-1074, -0x1p-1074, 1e-310, -1e-310}, half[N] = {-0.5, -0.5, -0.5, -0.5};
+    for (int way = 0; way < 4; way++) {
+        an_options o = exact();
+        o.unfused = way & 1;
+        if (way & 2) o.cc = "none";
+        an_ctx *cx = an_open(&o);
+        an_tensor *a = an_input(cx, AN_F64, AN_SHAPE(N), x), *b = an_input(cx, AN_F64, AN_SHAPE(N), half);
+        an_tensor *y[RESULTS];
+        y[0] = an_log(a);
+        y[1] = an_pow(a, b);
+        y[2] = an_log1p(a);
+        y[3] = an_expm1(a);
+        y[4] = an_sin(a);
+        y[5] = an_tanh(a);
+        y[6] = an_atan2(a, an_neg(an_abs(a)));
+        const double want[RESULTS] = {-INFINITY, INFINITY, 0, 0, 0, 0, 3.14159265358979323846};
+        if (an_eval(y[0], y[1], y[2], y[3], y[4], y[5], y[6]) != AN_OK) fail_msg("%s", an_error(cx));
+        for (int r = 0; r < RESULTS; r++) {
+            double got[N];
+            if (an_read(y[r], got, sizeof got) != AN_OK) fail_msg("%s", an_error(cx));
+            for (int i = 0; i < N; i++)
+                if (fabs(got[i]) != fabs(want[r])) fail_msg("way %d, result %d of %g is %g", way, r, x[i], got[i]);
+        }
+        an_close(cx);
+    }
+}
+
 /* Products of 2^-100 and 2^-30 and halves of the smallest normal number: [rows, cols], enough for every thread. */
 static void products(const an_options *o, float *small, float *half)
 {
@@ -115,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_training_step_has_one_hash_for_instruction_sets_threads_compiler_and_fusion),
+        cmocka_unit_test(functions_of_float64_see_subnormal_numbers_as_comparisons_do),
         cmocka_unit_test(subnormal_numbers_are_zeros_in_every_thread_and_only_in_exact_mode),
         cmocka_unit_test(the_callers_own_arithmetic_keeps_its_mode),
         cmocka_unit_test(products_of_bf16_are_refused_by_name),

@@ -82,7 +82,7 @@ SIGNATURES.update({n: "pp" for n in BINARY})
 class Anneal:
     """One context. call("exp", x) is an_exp."""
 
-    def __init__(self, library, device="cpu", cc="none", seed=1, views=None):
+    def __init__(self, library, device="cpu", cc="none", seed=1, views=None, exact=False, unfused=False):
         self.lib = C.CDLL(library)
         self.lib.an_open_sized.restype = P
         self.lib.an_open_sized.argtypes = [P, C.c_size_t]
@@ -111,7 +111,8 @@ class Anneal:
             except AttributeError:
                 continue  # an older library
             f.restype, f.argtypes = P, [C.c_char_p] + [TYPES[k.lower()] for k in kinds]
-        self.options = Options(device=device.encode(), seed=seed, threads=2, cc=cc.encode() if cc else None, verify=True)
+        self.options = Options(device=device.encode(), seed=seed, threads=2, cc=cc.encode() if cc else None, verify=True,
+                               exact=exact, unfused=unfused)
         self.cx = self.lib.an_open_sized(C.byref(self.options), C.sizeof(Options))
         self.check()
         self.random, self.views, self.keep = random.Random(seed), views, []
