@@ -141,9 +141,9 @@ static void put_difference(const an_run_record *a, const an_run_record *b, const
 {
     if (!one_differs(a, b, key) || ++*n > most) return;
     const size_t begin = out->len;
-    an_text_printf(out, "%.64s ", key);
+    an_text_printf(out, "%.64s: ", key);
     put_setting(out, a, key);
-    an_text_puts(out, " ");
+    an_text_puts(out, " and ");
     put_setting(out, b, key);
     if (!out->failed) an_text_printable(out->data + begin, out->len - begin);
     an_text_puts(out, "\n");
@@ -157,5 +157,6 @@ size_t an_compare_settings(const an_run_record *a, const an_run_record *b, size_
     json_object_foreach((json_t *)(uintptr_t)an_run_settings(a), key, unused) put_difference(a, b, key, most, &n, out);
     json_object_foreach((json_t *)(uintptr_t)an_run_settings(b), key,
                         unused) if (!json_object_get(an_run_settings(a), key)) put_difference(a, b, key, most, &n, out);
+    if (n > most) an_text_printf(out, "and %zu more\n", n - most);
     return n;
 }

@@ -46,8 +46,8 @@ an_status an_compare_runs(an_err *err, const an_run_record *a, const an_run_reco
 void an_compare_put_names(const an_comparison *c, const char *quote, const char *between, an_text *out);
 /* "rows":[...],"updates":N,"diverged_at":N,"diverged_in":["loss"],"pass":true: members of an object. */
 void an_compare_json(const an_comparison *c, an_text *out);
-/* The settings in which two runs differ, "key a b" a line, at most `most` of them; the folder and notes left out.
- * Returns how many differ. */
+/* The settings in which two runs differ, "key: a and b" a line, at most `most` of them, then "and N more"; the
+ * folder and notes left out. Returns how many differ. */
 size_t an_compare_settings(const an_run_record *a, const an_run_record *b, size_t most, an_text *out);
 
 #endif

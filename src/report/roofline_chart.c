@@ -7,6 +7,8 @@
 
 enum { WIDTH = 460, HEIGHT = 300, LEFT = 64, RIGHT = 12, TOP = 14, BOTTOM = 40 };
 
+#define NOISE 0.04 /* a tenth, as a logarithm */
+
 /* Both axes are logarithms to base 10: of FLOP a byte, of GFLOP/s. */
 typedef struct frame {
     double x0, x1, y0, y1;
@@ -90,14 +92,22 @@ bool an_roofline_figure(const json_t *profile, an_text *out)
     f.x0 = floor(f.x0), f.y0 = floor(f.y0), f.x1 = ceil(f.x1 + 1e-9), f.y1 = ceil(f.y1 + 1e-9);
     put_axes(&f, out);
     put_roof(&f, gflops, gbytes, out);
+    int above = 0;
     json_array_foreach(launches, i, launch)
     {
         if (i == AN_ROOFLINE_LAUNCHES) break;
-        if (mark_of(launch, &m))
-            an_text_printf(out, "<circle class=\"f0\" fill-opacity=\".55\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>\n",
-                           across(&f, m.x), down(&f, m.y), 1.5 + 9 * sqrt(m.us / longest));
+        if (!mark_of(launch, &m)) continue;
+        above += m.y > fmin(m.x + log10(gbytes), log10(gflops)) + NOISE;
+        an_text_printf(out, "<circle class=\"f0\" fill-opacity=\".55\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>\n",
+                       across(&f, m.x), down(&f, m.y), 1.5 + 9 * sqrt(m.us / longest));
     }
-    an_text_puts(out, "</svg></figure>\n");
+    an_text_puts(out, "</svg>");
+    if (above)
+        an_text_printf(out,
+                       "<figcaption>%d mark%s above the line: data that lie in the processor's caches, or a line that "
+                       "was measured while other programs ran.</figcaption>",
+                       above, above == 1 ? "" : "s");
+    an_text_puts(out, "</figure>\n");
     return true;
 }
 

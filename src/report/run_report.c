@@ -26,7 +26,7 @@ static const char style[] =
     "figure{margin:0}td.n,th.n{text-align:right}td.n{white-space:nowrap}th{font-weight:600}"
     ".stamp{display:inline-block;border:2px solid;border-radius:.3rem;padding:0 .5rem;font-weight:700}"
     ".bad{color:var(--bad)}.good{color:var(--good)}code{font-size:.9em;overflow-wrap:anywhere}"
-    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}"
+    ".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr));gap:1rem}"
     "svg{width:100%;height:auto;font:11px system-ui,sans-serif}svg text{fill:var(--ink)}"
     ".grid{stroke:var(--faint)}.s0{stroke:var(--a)}.s1{stroke:var(--b)}.s2{stroke:var(--c)}"
     ".f0{fill:var(--a)!important}.f1{fill:var(--b)!important}.f2{fill:var(--c)!important}"

@@ -261,10 +261,10 @@ static void settings_that_differ_are_named_without_control_characters(void **sta
     an_run_record b = read_run(
         folder("s_b", NULL, "{\"event\":\"begin\",\"settings\":{\"out\":\"y\",\"n\":2,\"same\":true,\"u\":3}}\n"));
     assert_int_equal(an_compare_settings(&a, &b, 9, &out), 3);
-    assert_string_equal(out.data, "n 1 2\nt a?[2J (not there)\nu (not there) 3\n");
+    assert_string_equal(out.data, "n: 1 and 2\nt: a?[2J and (not there)\nu: (not there) and 3\n");
     an_text_free(&out);
     assert_int_equal(an_compare_settings(&a, &b, 1, &out), 3);
-    assert_string_equal(out.data, "n 1 2\n");
+    assert_string_equal(out.data, "n: 1 and 2\nand 2 more\n");
     an_text_free(&out);
     an_run_record_free(&a);
     an_run_record_free(&b);
