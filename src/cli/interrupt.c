@@ -28,12 +28,10 @@ static void catch_ends_with(void (*handler)(int))
     static const struct {
         int number;
         bool asked, repeats; /* may be ignored from without (nohup); comes again by itself */
-    } ends[] = {{SIGINT, false, false},
-                {SIGTERM, false, false},
-                {SIGHUP, true, false},
-                {SIGUSR1, true, true}, /* batch systems warn with these before they kill (Slurm's --signal, -notify) */
-                {SIGUSR2, true, true},
-                {SIGXCPU, true, true}}; /* every second once the soft limit of processor time is reached */
+    } ends[] = {
+        {SIGINT, false, false}, {SIGTERM, false, false}, {SIGHUP, true, false},
+        {SIGUSR1, true, true}, /* batch systems warn with these before they kill (Slurm's --signal, -notify) */
+        {SIGUSR2, true, true},  {SIGXCPU, true, true}}; /* every second once the soft limit of processor time is reached */
     for (size_t i = 0; i < AN_COUNT(ends); i++) {
         struct sigaction was, action = {.sa_handler = handler, .sa_flags = SA_RESTART};
         if (!ends[i].repeats || handler == on_early_signal) action.sa_flags |= SA_RESETHAND;
