@@ -141,12 +141,20 @@ void an_text_put_xml(an_text *out, const char *s)
             an_text_putn(out, s, 1);
 }
 
+/* The three bytes of an embedding, override or isolate of the bidirectional algorithm: U+202A to U+202E, U+2066 to U+2069. */
+static bool turns_text(const unsigned char *s)
+{
+    return s[0] == 0xE2 &&
+           ((s[1] == 0x80 && s[2] >= 0xAA && s[2] <= 0xAE) || (s[1] == 0x81 && s[2] >= 0xA6 && s[2] <= 0xA9));
+}
+
 void an_text_printable(char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)text[i], next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
         if ((c < 32 && c != '\n' && c != '\t') || c == 127) text[i] = '?';
         if (c == 0xC2 && next >= 0x80 && next < 0xA0) text[i] = text[i + 1] = '?'; /* a C1 control in UTF-8 */
+        if (n - i >= 3 && turns_text((const unsigned char *)text + i)) memset(text + i, '?', 3);
     }
 }
 

@@ -24,7 +24,8 @@ void an_text_free(an_text *t);
 void an_text_put_xml(an_text *out, const char *s);
 
 /* Replaces control characters other than newline and tab by '?', in place: text from a file must not steer a terminal
- * (move its cursor, set its title, answer for the user). DEL and the C1 controls, U+0080 to U+009F, are among them. */
+ * (move its cursor, set its title, answer for the user). DEL, the C1 controls, U+0080 to U+009F, and
+ * what turns the order of the text behind it, U+202A to U+202E and U+2066 to U+2069, are among them. */
 void an_text_printable(char *text, size_t n);
 
 /* Nearest name to `word` among `n` names (Damerau-Levenshtein distance), or NULL when none is close: for

@@ -106,6 +106,10 @@ static void text_from_a_file_cannot_steer_a_terminal(void **state)
                   "31m \xC2\xA3 \xC3\x9F";
     an_text_printable(text, sizeof text - 1);
     assert_string_equal(text, "a?[2J\tb\nc?????31m \xC2\xA3 \xC3\x9F");
+    char turned[] = "a\xE2\x80\xAE"
+                    "b\xE2\x81\xA9 \xE2\x80\x99 \xE2\x80\x8F\xE2\x80"; /* an apostrophe and a mark, which stay */
+    an_text_printable(turned, sizeof turned - 1);
+    assert_string_equal(turned, "a???b??? \xE2\x80\x99 \xE2\x80\x8F\xE2\x80");
 }
 
 int main(void)
