@@ -477,13 +477,24 @@ def fixtures():
 FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place".split())
 
 
+def write_planes(path):
+    """1x1 convolutions over planes in float32: tests/import/test_exact.c."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Conv2d(3, 20, 1), nn.ReLU(), nn.Conv2d(20, 7, 1, bias=False)).float()
+    torch.export.save(torch.export.export(net, (draw(2, 3, 5, 7).float(),), strict=False), path)
+    strip(path)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("folder")
     p.add_argument("--only", default="")
     p.add_argument("--fixtures", action="store_true")
+    p.add_argument("--planes", action="store_true", help="FOLDER/planes.pt2 alone, in float32")
     o = p.parse_args()
     os.makedirs(o.folder, exist_ok=True)
+    if o.planes:
+        return write_planes(os.path.join(o.folder, "planes.pt2"))
     made = 0
     for name, module, inputs in fixtures() if o.fixtures else cases():
         if o.only in name:
