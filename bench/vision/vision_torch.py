@@ -104,12 +104,15 @@ def main():
     ap.add_argument("--threads", type=int, default=1)
     ap.add_argument("--steps", type=int, default=8)
     ap.add_argument("--compile", default="0")
+    ap.add_argument("--batch", type=int, default=0, help="that many, at most the preset's; 0: the preset's")
     ap.add_argument("--layout", default="channels_last", choices=["channels_last", "nchw"])
     a = ap.parse_args()
     torch.set_num_threads(a.threads)
     torch.manual_seed(1)
     make, batch, classes = MODELS[a.preset]
     model, x = make(), batch()
+    if a.batch:
+        x = x[:a.batch]
     if a.layout == "channels_last" and x.dim() == 4:
         model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
     y = torch.randint(classes, (len(x),))
