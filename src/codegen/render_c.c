@@ -202,13 +202,22 @@ static void elementwise(const an_loop_kernel *p, const an_ins *in, an_text *out)
     if (wraps(in)) an_text_puts(out, ")");
 }
 
+/* Whether value `i` was rounded to bf16 as it was computed. */
+static bool is_rounded(const an_loop_kernel *p, int i)
+{
+    const an_ins *in = &p->ins[i];
+    return in->dtype == AN_BF16 && (in->kind == AN_INS_ELEM || in->kind == AN_INS_CAST || in->kind == AN_INS_TILE);
+}
+
 static void store(const an_loop_kernel *p, const an_ins *in, an_text *out)
 {
     const an_loop_arg *arg = &p->arg[in->arg];
     an_text_printf(out, "%s[", arg->name);
     an_ix_text(&p->ix, in->ix, vars, out);
     an_text_puts(out, "] = ");
-    if (arg->dtype == AN_BF16)
+    if (arg->dtype == AN_BF16 && is_rounded(p, in->a))
+        an_text_printf(out, "(uint16_t)(AN_F2U(v%d) >> 16);\n", in->a);
+    else if (arg->dtype == AN_BF16)
         an_text_printf(out, "(uint16_t)an_f32_to_bf16(v%d);\n", in->a);
     else if (arg->dtype == AN_F16)
         an_text_printf(out, "(uint16_t)an_f32_to_f16(v%d);\n", in->a);

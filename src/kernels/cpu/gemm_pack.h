@@ -114,13 +114,20 @@ AN_INLINE vu swap_neighbours(vu x)
 #endif
 }
 
+/* WORD_ROUNDED: nothing is left to round in elements of `dtype` bf16. (A signalling NaN among them is made quiet by the
+ * multiplication instead: the same bits.) */
+AN_INLINE vu rounded_words(vf x, const uint8_t dtype)
+{
+    return dtype == AN_BF16 ? (vu)x : vu_round_bf16(x);
+}
+
 /* Words w .. w + AN_VL - 1 of row x. */
 AN_INLINE vu words_along_k(const operand *o, int64_t x, int64_t w, const word_kind kind, const uint8_t dtype)
 {
     const int64_t k = kind == WORD_PAIR ? 2 * w : w, at = x * o->along_x + k * o->along_k;
     const vf low = load_some(o->p, at, o->along_k, o->k - k, dtype);
     if (kind == WORD_F32) return (vu)low;
-    if (kind == WORD_ROUNDED) return swap_neighbours(vu_round_bf16(low));
+    if (kind == WORD_ROUNDED) return swap_neighbours(rounded_words(low, dtype));
     return vu_narrow(low, load_some(o->p, at + AN_VL * o->along_k, o->along_k, o->k - k - AN_VL, dtype));
 }
 
@@ -132,7 +139,7 @@ AN_INLINE vu words_along_x(const operand *o, int64_t x, int64_t count, int64_t w
     const int64_t at = x * o->along_x + k * o->along_k;
     const vf even = load_some(o->p, at, o->along_x, k < o->k ? count : 0, dtype);
     if (kind == WORD_F32) return (vu)even;
-    if (kind == WORD_ROUNDED) return vu_round_bf16(even);
+    if (kind == WORD_ROUNDED) return rounded_words(even, dtype);
     return vu_pair(even, load_some(o->p, at + o->along_k, o->along_x, k + 1 < o->k ? count : 0, dtype));
 }
 
@@ -174,7 +181,7 @@ AN_INLINE vu whole_word(const operand *o, const uint8_t *p, int64_t w, const wor
     const uint8_t *at = p + row * (kind == WORD_PAIR ? 2 * w : kind == WORD_ROUNDED ? w ^ 1 : w);
     prefetch(at, ahead * row);
     const vf even = load_one_vector(at, 0, dtype);
-    if (kind != WORD_PAIR) return kind == WORD_F32 ? (vu)even : vu_round_bf16(even);
+    if (kind != WORD_PAIR) return kind == WORD_F32 ? (vu)even : rounded_words(even, dtype);
     prefetch(at, (ahead + 1) * row);
     return vu_pair(even, load_one_vector(at + row, 0, dtype));
 }
@@ -298,7 +305,7 @@ AN_INLINE void pack_rows(const operand *o, const part q, an_word *out, int64_t s
             if (kind == WORD_PAIR) prefetch(at, (2 * o->along_x + AN_VL) * size);
             vu_store(out + w - q.w0, kind == WORD_F32    ? (vu)low
                                      : kind == WORD_PAIR ? vu_narrow(low, load_one_vector(at, AN_VL, dtype))
-                                                         : swap_neighbours(vu_round_bf16(low)));
+                                                         : swap_neighbours(rounded_words(low, dtype)));
         }
         for (; w < q.w1; w += AN_VL) vu_store(out + w - q.w0, words_along_k(o, x, w, kind, dtype));
     }
