@@ -274,9 +274,10 @@ static void print_sample(an_text *out, const an_train_config *c, const char *sou
     const double gbytes = b->moved_bytes / b->p50_ms / 1e6;
     an_text_printf(out,
                    "%s %s on %s, %s: %.0f tokens/s; a token p50 %.3f, p95 %.3f, p99 %.3f ms; the first %.1f ms "
-                   "(cold %.2f s)\n%.1f MB a token, %.2f GB/s: %.0f %% of the %.2f GB/s at which memory is read here",
+                   "(cold %.2f s)\n%.1f MB a token, %.2f GB/s: %.0f %% of the %.2f GB/s at which %lld MiB are read again and again here",
                    source, an_dtype_text(c->dtype), c->device, many, b->tokens_per_s, b->p50_ms, b->p95_ms, b->p99_ms,
-                   b->first_ms, b->cold_s, b->moved_bytes / 1e6, gbytes, 100 * gbytes / b->read_gbytes, b->read_gbytes);
+                   b->first_ms, b->cold_s, b->moved_bytes / 1e6, gbytes, 100 * gbytes / b->read_gbytes, b->read_gbytes,
+                   (long long)b->read_mib);
 }
 
 static void json_sample(an_text *out, const an_train_config *c, const char *source, const bench_values *v,
@@ -298,6 +299,7 @@ static void json_sample(an_text *out, const an_train_config *c, const char *sour
     an_put_json(out, "moved_bytes", b->moved_bytes);
     an_put_json(out, "gbytes", b->moved_bytes / b->p50_ms / 1e6);
     an_put_json(out, "read_gbytes", b->read_gbytes);
+    an_text_printf(out, ",\"read_bytes\":%lld", (long long)b->read_mib << 20);
     an_text_puts(out, "}");
 }
 

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 
 enum {
-    WARM_TOKENS = 8
-}; /* of the untimed first text: after two tokens the plans of prefill and decoding are compiled */
+    WARM_TOKENS = 8,    /* of the untimed first text: after two tokens the plans of prefill and decoding are compiled */
+    MOST_READ_MIB = 256 /* more than caches hold */
+};
 
 /* Times of the tokens of one text. */
 typedef struct clock_of_tokens {
@@ -93,7 +94,8 @@ an_status an_bench_sample(an_err *err, an_session *r, int64_t texts, int64_t pro
     free(ms);
     AN_TRY(status);
     an_bench_op_result read;
-    AN_TRY(an_bench_run_op(err, &r->cfg, &(an_bench_op){AN_BENCH_READ, AN_F32, 256, 8, false, 0}, &read));
+    out->read_mib = AN_MAX(1, AN_MIN((int64_t)(out->moved_bytes / 1048576 + 0.5), MOST_READ_MIB));
+    AN_TRY(an_bench_run_op(err, &r->cfg, &(an_bench_op){AN_BENCH_READ, AN_F32, out->read_mib, 8, false, 0}, &read));
     out->read_gbytes = read.gbytes * read.ms / read.min_ms;
     return AN_OK;
 }

@@ -13,7 +13,9 @@ typedef struct an_bench_sample_result {
     double p50_ms, p95_ms, p99_ms; /* of the tokens after it */
     double tokens_per_s;           /* of all texts' tokens after the first */
     double moved_bytes;            /* read and written by kernels for a token, by the plan */
-    double read_gbytes;            /* GB/s of reading memory, measured in the same minute: what bounds a single text */
+    double read_gbytes;            /* GB/s of reading read_mib again and again, measured in the same minute: what bounds
+                                    * a single text, whether memory or a cache holds the weights */
+    int64_t read_mib;              /* as much as a token moves, 256 at most */
     int64_t tokens;                /* of a text, timed, the first not counted */
 } an_bench_sample_result;
 

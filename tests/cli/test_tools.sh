@@ -18,13 +18,13 @@ ok "bench copy, read and conv are timed, in JSON too"
 
 # shellcheck disable=SC2086
 run bench sample demo $small dtype=bfloat16 prompt=4 tokens=8
-code_is 0; silent stderr; says stdout "tokens/s; a token p50"; says stdout "at which memory is read here"
+code_is 0; silent stderr; says stdout "tokens/s; a token p50"; says stdout "at which 1 MiB are read again and again here"
 # shellcheck disable=SC2086
 run bench sample demo $small device=cpu prompt=4 tokens=8 --json
 code_is 0; equal "$(value "$dir/stdout" device)" cpu "the device that was named"
 # shellcheck disable=SC2086
 run bench sample demo $small prompt=4 tokens=8 --json
-code_is 0; one_line stdout; has_keys "$dir/stdout" sample device dtype tokens tokens_per_s p50_ms p95_ms p99_ms first_ms cold_s gbytes read_gbytes
+code_is 0; one_line stdout; has_keys "$dir/stdout" sample device dtype tokens tokens_per_s p50_ms p95_ms p99_ms first_ms cold_s gbytes read_gbytes read_bytes
 equal "$(value "$dir/stdout" tokens)" 7 "tokens timed: all but the first"
 for wrong in "demo block_size=16 prompt=10 tokens=7:do not fit the context of 16" "demo tokens=1:at least 2" "mlp:generates no text" ":name a preset or a run"; do
     # shellcheck disable=SC2086
