@@ -274,7 +274,8 @@ static void print_sample(an_text *out, const an_train_config *c, const char *sou
     const double gbytes = b->moved_bytes / b->p50_ms / 1e6;
     an_text_printf(out,
                    "%s %s on %s, %s: %.0f tokens/s; a token p50 %.3f, p95 %.3f, p99 %.3f ms; the first %.1f ms "
-                   "(cold %.2f s)\n%.1f MB a token, %.2f GB/s: %.0f %% of the %.2f GB/s at which %lld MiB are read again and again here",
+                   "(cold %.2f s)\n%.1f MB a token, %.2f GB/s: %.0f %% of the %.2f GB/s at which %lld MiB are read "
+                   "again and again here",
                    source, an_dtype_text(c->dtype), c->device, many, b->tokens_per_s, b->p50_ms, b->p95_ms, b->p99_ms,
                    b->first_ms, b->cold_s, b->moved_bytes / 1e6, gbytes, 100 * gbytes / b->read_gbytes, b->read_gbytes,
                    (long long)b->read_mib);
