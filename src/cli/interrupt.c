@@ -1,6 +1,7 @@
-/* interrupt.c: Ctrl-C and signals (SIGINT, SIGTERM, SIGHUP, a batch system's warnings, SIGXFSZ). The first sets a flag that
- * loops ask for, and ends the compilers that are running; the second has the system's default action. What an interrupted run does: train/loop.c, asked
- * through wants_stop of cmd_train.c. */
+/* interrupt.c: Ctrl-C and signals (SIGINT, SIGTERM, SIGHUP, a batch system's warnings, SIGXFSZ). The first sets a flag
+ * that loops ask for, and ends the compilers that are running; the second has the system's default action, but for a
+ * warning, which may come again while the run saves. What an interrupted run does: train/loop.c, asked through
+ * wants_stop of cmd_train.c. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "platform/platform.h"

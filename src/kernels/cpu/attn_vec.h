@@ -21,11 +21,11 @@
 #define AN_NV 2
 #elif defined(__AVX2__)
 #include <immintrin.h>
-#define AN_VL 8
-#define AN_MR 4 /* 8 of 16 registers; 4 divides the groups of 8 rows that attention masks together */
-#define AN_NV 2
-#define AN_MR_LONG                                                                                                     \
-    6 /* where more rows than a group of 8 are multiplied: 12 sums, more than the latency of their units asks for */
+#define AN_VL      8
+#define AN_MR      4 /* 8 of 16 registers; 4 divides the groups of 8 rows that attention masks together */
+#define AN_NV      2
+/* Where more rows than a group of 8 are multiplied: 12 sums, more than the latency of their units asks for. */
+#define AN_MR_LONG 6
 #else
 #if defined(__ARM_NEON)
 #include <arm_neon.h>
