@@ -140,7 +140,7 @@ static int32_t ready_after(const an_plan *p, int32_t s)
     return ready < 0 ? s : ready;
 }
 
-/* Notes when the elements of value `block`, or of what is inside of it, are there. */
+/* Sets each bucket's `ready`: the step behind which all writes to its bytes of `block`, or of values that alias it, are done. */
 static void find_readiness(const an_plan *p, int32_t block, bucket *all, int64_t n)
 {
     for (int32_t s = 0; s < p->n_steps; s++)
