@@ -88,6 +88,9 @@ void an_plan_print_scaling(const an_session *r, const an_plan_scaling *v)
     printf("exchange       %s of %s an update, %s\n", an_bytes_text(work.exchanged_bytes, text),
            strcmp(r->cfg.shard, "weights") == 0 ? "gradients and weights" : "gradients",
            work.overlap ? "beside the backward pass" : "after the backward pass");
+    if (work.overlap)
+        printf("               what is hidden makes the backward pass longer, by %.0f %% of it\n",
+               100 * link->contention);
     printf("%7s  %12s  %12s  %12s  %s\n", "devices", "exchange", "not hidden", "update", "of as many times one");
     for (int64_t n = 2; n <= v->devices; n = more(n, v->devices)) {
         an_scaling s;

@@ -14,6 +14,7 @@
 typedef struct an_link {
     const char *name;
     double bytes_per_s, hop_s;
+    double contention; /* what the backward pass is longer by, of the time that it hides: both need multiprocessors */
     const char *what;
 } an_link;
 extern const an_link an_links[];
@@ -35,7 +36,8 @@ typedef struct an_scaling {
 
 /* A ring moves 2 (n - 1) / n of the bytes over each link, in 2 (n - 1) hops a bucket (Patarasuk and Yuan, "Bandwidth
  * optimal all-reduce algorithms for clusters of workstations", 2009). Of an update two thirds are backward passes; that
- * of the last micro-batch may hide all buckets but the last. */
+ * of the last micro-batch may hide all buckets but the last, and is longer by a share of what it hides. Devices differ, and
+ * each update waits for the slowest. */
 void an_scaling_predict(const an_scaling_work *w, const an_link *link, int64_t devices, an_scaling *out);
 
 #endif
