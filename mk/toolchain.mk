@@ -36,7 +36,7 @@ ISA_FLAGS_portable   :=
 # Tile registers, for the files of TILE_SRCS; the rest of their tables is another set's. amx_emulated: the same arithmetic in plain C.
 ISA_FLAGS_amx          := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -DAN_TILES=1 -DAN_REST_ISA=avx512bf16
 ISA_FLAGS_amx_emulated := -O1 -DAN_TILES=1 -DAN_REST_ISA=portable
-TILE_SRCS          := src/kernels/cpu/gemm.c src/kernels/cpu/conv.c src/kernels/cpu/peak_flops.c
+TILE_SRCS          := src/kernels/cpu/attn.c src/kernels/cpu/gemm.c src/kernels/cpu/conv.c src/kernels/cpu/peak_flops.c
 TILE_ISAS_x86_64   := amx amx_emulated
 TILE_ISAS_arm64    := amx_emulated
 TILE_ISAS_other    := amx_emulated

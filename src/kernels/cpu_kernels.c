@@ -16,32 +16,32 @@
 #endif
 #endif
 
-#define DECLARE_GEMM(isa)                                                                                              \
+#define DECLARE_PRODUCTS(isa)                                                                                          \
     double an_##isa##_fma_peak(an_pool *p, uint8_t mul_dtype, double seconds);                                         \
     size_t an_##isa##_gemm_or_conv_scratch(const an_gemm_spec *s, int threads);                                        \
     void an_##isa##_gemm_or_conv(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi,          \
-                                 void *user, an_pool *p);
-
-#define DECLARE_REST(isa)                                                                                              \
+                                 void *user, an_pool *p);                                                              \
     size_t an_##isa##_attn_scratch(const an_attn_spec *s, bool backward, int threads);                                 \
     void an_##isa##_attn_forward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                 \
-    void an_##isa##_attn_backward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                \
+    void an_##isa##_attn_backward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
+
+#define DECLARE_REST(isa)                                                                                              \
     void an_##isa##_scatter(const an_scatter_spec *s, void *const *args, an_pool *p);                                  \
     void an_##isa##_pool_max_grad(const an_pool_grad *s, int64_t unit, void *scratch);                                 \
     void an_##isa##_draw(const an_init_spec *d, int64_t first, int64_t n, void *out);
 
-/* Tile registers speed up GEMM alone: such a table takes the rest from another set, declared before it. */
+/* Tile registers speed up matrix products and attention: such a table takes the rest from another set, declared before it. */
 #define TILE_TABLE(isa, rest, dot)                                                                                     \
-    DECLARE_GEMM(isa)                                                                                                  \
+    DECLARE_PRODUCTS(isa)                                                                                              \
     static const an_cpu_kernels table_##isa = {                                                                        \
         #isa,                                                                                                          \
         dot,                                                                                                           \
         an_##isa##_fma_peak,                                                                                           \
         an_##isa##_gemm_or_conv_scratch,                                                                               \
         an_##isa##_gemm_or_conv,                                                                                       \
-        an_##rest##_attn_scratch,                                                                                      \
-        an_##rest##_attn_forward,                                                                                      \
-        an_##rest##_attn_backward,                                                                                     \
+        an_##isa##_attn_scratch,                                                                                       \
+        an_##isa##_attn_forward,                                                                                       \
+        an_##isa##_attn_backward,                                                                                      \
         an_##rest##_scatter,                                                                                           \
         an_##rest##_pool_max_grad,                                                                                     \
         an_##rest##_draw,                                                                                              \

@@ -24,7 +24,9 @@
  *     probabilities dropout keeps: dropout_mask.h;
  *   - dv, dk and dq are single accumulations over ascending queries (dq: keys), multiplied by 1/(1-rate) or `scale` when
  *     they are stored; delta is summed in 16 lanes, which are added up as a tree.
- * With bf16 multiplication q, k, v, do, p and ds are rounded to bf16 (to nearest even) and the sums stay f32.
+ * With bf16 multiplication q, k, v, do, p and ds are rounded to bf16 (to nearest even) and the sums stay f32. Tile registers
+ * (AN_TILES) take all seven products then, in the order of gemm_tiles.h: rows of q, p and ds are the left operand as they lie, and
+ * p and ds are transposed for dv and dk. Rows and sums that a tile reads beyond a panel's end are zeros or are thrown away.
  *
  * Method: Dao, Fu, Ermon, Rudra, Re, "FlashAttention", 2022; the loop orders are this project's, for the caches of a core.
  */
@@ -63,8 +65,8 @@ static job job_of(const an_attn_spec *s)
 {
     job w = {.s = s, .keys = s->S, .drop.scale = 1.0f};
     bool bf16 = s->mul_dtype == AN_BF16;
-    w.dot = bf16 && AN_BF16_DOT;
-    w.round = bf16 && !AN_BF16_DOT;
+    w.dot = bf16 && (AN_BF16_DOT || AN_TILES);
+    w.round = bf16 && !w.dot;
     w.dn = (int)an_round_up(s->D, LANES);
     w.dw = w.dot ? (int)an_round_up((s->D + 1) / 2, LANES) : w.dn;
     w.item = s->dtype == AN_F32 ? 4 : 2;
@@ -187,7 +189,8 @@ typedef struct forward_scratch {
 
 static size_t forward_scratch_of(const job *w, uint8_t *base, forward_scratch *r)
 {
-    size_t used = 0, chunk = (size_t)AN_MIN(CHUNK, w->s->T), dn = (size_t)w->dn, dw = (size_t)w->dw;
+    size_t used = 0, chunk = (size_t)an_round_up(AN_MIN(CHUNK, w->s->T), ROWS_UP), dn = (size_t)w->dn,
+           dw = (size_t)w->dw;
     r->q = take(base, &used, chunk * dw);
     r->o = take(base, &used, chunk * dn);
     r->l = take(base, &used, chunk * LANES);
@@ -293,8 +296,12 @@ static void forward_tile(const job *w, const forward_scratch *r, int b, int h, i
         softmax_rows(w, r, row + g, m, p, i0 + row + g, k0, n, dropout_index(w, b, h, i0 + row + g, k0));
         const an_word *a = (const an_word *)p;
         if (w->dot) {
-            const int whole = (int)an_round_up(width, 2 * LANES); /* whole vectors; later words are not read */
+            const int whole = (int)an_round_up(width, 2 * LANES); /* whole vectors; vectors do not read later words, */
+            for (int i = 0; i < m && AN_TILES; i++)               /* tiles do */
+                memset(p + i * BLOCK + width, 0, sizeof(float) * (size_t)(whole - width));
             for (int i = 0; i < m; i++) narrow_row(r->pairs + i * BLOCK / 2, p + i * BLOCK, whole);
+            memset(r->pairs + m * BLOCK / 2, 0,
+                   sizeof(an_word) * (size_t)((int)an_round_up(m, ROWS_UP) - m) * BLOCK / 2);
             a = r->pairs;
         }
         gemm_rows(w->dot, m, w->dn, w->dot ? (seen + 1) / 2 : seen, a, w->dot ? BLOCK / 2 : BLOCK, r->v, w->dn,
@@ -330,11 +337,13 @@ static void forward_task(void *arg, int64_t task, int thread)
     forward_scratch mine;
     forward_scratch_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &mine);
 
-    pack_rows(w, w->q + at(w, s->q, b, h, i0), s->q[2], rows, rows, mine.q);
-    memset(mine.o, 0, sizeof(float) * (size_t)rows * (size_t)w->dn);
+    const int padded = (int)an_round_up(rows, ROWS_UP);
+    pack_rows(w, w->q + at(w, s->q, b, h, i0), s->q[2], rows, padded, mine.q);
+    memset(mine.o, 0, sizeof(float) * (size_t)padded * (size_t)w->dn);
     memset(mine.l, 0, sizeof(float) * (size_t)rows * LANES);
     for (int i = 0; i < rows; i++) mine.m[i] = -FLT_MAX; /* not -inf: with no visible key, exp(m - m) would be NaN */
 
+    tiles_begin();
     const int64_t end = visible(w, i0 + rows - 1, 0, w->keys); /* blocks of keys behind the causal mask are skipped */
     for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
         int n = (int)AN_MIN(BLOCK, w->keys - k0);
@@ -347,6 +356,7 @@ static void forward_task(void *arg, int64_t task, int thread)
             forward_tile(w, &mine, b, h, i0, row, AN_MIN(BLOCK, rows - row), k0, n);
         }
     }
+    tiles_end();
     for (int i = 0; i < rows; i++) mine.sums[i] = lanes_sum(lanes_load(mine.l + i * LANES));
     for (int i = 0; i < rows; i++) {
         const float factor = mine.sums[i] == 0.0f ? 0.0f : w->drop.scale / mine.sums[i];
@@ -356,8 +366,20 @@ static void forward_task(void *arg, int64_t task, int thread)
         w->lse[head * s->T + i0 + i] = mine.m[i] + an_log(mine.sums[i]);
 }
 
+#if AN_TILES /* which multiply bf16 only: the rest is the business of the instruction set that they come with */
+void AN_REST_NAME(attn_forward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
+void AN_REST_NAME(attn_backward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
+size_t AN_REST_NAME(attn_scratch)(const an_attn_spec *s, bool backward, int threads);
+#endif
+
 void AN_ISA_NAME(attn_forward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p)
 {
+#if AN_TILES
+    if (s->mul_dtype != AN_BF16) {
+        AN_REST_NAME(attn_forward)(s, args, scratch, p);
+        return;
+    }
+#endif
     job w = job_of(s);
     const uint32_t *rng = args[3];
     const int32_t *n_keys = args[6];
@@ -386,7 +408,7 @@ typedef struct backward_scratch {
     float *dq;           /* [T, dn], or [64, dn] when split */
     float *p;            /* [64, 64] scores, then probabilities after dropout */
     float *ds;           /* [64, 64] gradients of the probabilities, then of the scores */
-    an_word *pa, *dsa;   /* [32, 64] the same as pairs along the queries */
+    an_word *pa, *dsa;   /* [32, 64] the same as pairs along the queries; for tile registers their transpose [64, 32] */
     an_word *dsw;        /* [64, 32] ds as pairs along the keys */
     float *delta;        /* [64] */
     an_word *mask;       /* [64] */
@@ -416,7 +438,7 @@ static size_t backward_scratch_of(const job *w, uint8_t *base, backward_scratch 
     r->mask = take(base, &used, BLOCK);
     r->line = take(base, &used, dn);
     r->gline = take(base, &used, dn);
-    r->dq = take(base, &used, (size_t)w->s->T * dn);
+    r->dq = take(base, &used, (size_t)an_round_up(w->s->T, ROWS_UP) * dn);
     return used;
 }
 
@@ -430,10 +452,16 @@ static void load_keys(const job *w, const backward_scratch *r, int b, int h, int
     if (w->dot) pair_panel(w, r->k, BLOCK, r->ka);
 }
 
+/* Queries are summed over in pairs, on tile registers in chunks of 16 pairs. */
+static int queries_padded(int rows)
+{
+    return (int)an_round_up(rows, 2 * WORDS_UP);
+}
+
 static void load_queries(const job *w, const backward_scratch *r, int b, int h, int64_t i0, int rows)
 {
     const an_attn_spec *s = w->s;
-    const int padded = (rows + 1) / 2 * 2;
+    const int padded = queries_padded(rows);
     pack_rows(w, w->q + at(w, s->q, b, h, i0), s->q[2], rows, padded, r->q);
     pack_rows(w, w->g + at(w, s->do_, b, h, i0), s->do_[2], rows, padded, r->g);
     if (w->dot) {
@@ -494,18 +522,22 @@ static void gradient_tile(const job *w, const backward_scratch *r, int b, int h,
         }
     }
     if (!w->dot) return;
-    if (rows & 1) {
-        memset(r->p + rows * BLOCK, 0, sizeof(float) * BLOCK);
-        memset(r->ds + rows * BLOCK, 0, sizeof(float) * BLOCK);
-    }
+    const int padded = queries_padded(rows);
+    memset(r->p + rows * BLOCK, 0, sizeof(float) * (size_t)(padded - rows) * BLOCK);
+    memset(r->ds + rows * BLOCK, 0, sizeof(float) * (size_t)(padded - rows) * BLOCK);
+#if AN_TILES
+    pair_columns(r->pa, r->p, padded / 2);
+    pair_columns(r->dsa, r->ds, padded / 2);
+#else
     for (int i = 0; i < rows; i += 2) {
         pair_rows(r->pa + i / 2 * BLOCK, r->p + i * BLOCK, r->p + (i + 1) * BLOCK, BLOCK);
         pair_rows(r->dsa + i / 2 * BLOCK, r->ds + i * BLOCK, r->ds + (i + 1) * BLOCK, BLOCK);
     }
-    for (int i = 0; i < rows; i++) narrow_row(r->dsw + i * BLOCK / 2, r->ds + i * BLOCK, BLOCK);
+#endif
+    for (int i = 0; i < (AN_TILES ? padded : rows); i++) narrow_row(r->dsw + i * BLOCK / 2, r->ds + i * BLOCK, BLOCK);
 }
 
-/* dv += p^T do and dk += ds^T q, for 8 keys at a time, from the first group of queries to which one of them is visible. */
+/* dv += p^T do and dk += ds^T q, for GROUP keys at a time, from the first group of queries to which one of them is visible. */
 static void add_keys(const job *w, const backward_scratch *r, int64_t i0, int rows, int64_t k0, int n)
 {
     const int step = visible(w, i0, k0, n) == n ? n : GROUP, halve = w->dot ? 2 : 1;
@@ -513,13 +545,22 @@ static void add_keys(const job *w, const backward_scratch *r, int64_t i0, int ro
     const an_word *q = w->dot ? r->qa : r->q, *g = w->dot ? r->ga : r->g;
     for (int j = 0; j < n; j += step) {
         int64_t first = k0 + j - w->shift - i0; /* first query of the tile to which key j is visible */
-        int from = first <= 0 ? 0 : (int)AN_MIN(first / GROUP * GROUP, rows);
+        const int whole = AN_TILES ? 2 * WORDS_UP : GROUP;
+        int from = first <= 0 ? 0 : (int)AN_MIN(first / whole * whole, rows);
         int64_t count = (rows - from + halve - 1) / halve, skip = from / halve;
         int m = AN_MIN(step, n - j);
+#if AN_TILES
+        const int64_t word = j * (BLOCK / 2) + skip;
+        gemm_rows(true, m, w->dn, count, p + word, BLOCK / 2, g + skip * w->dn, w->dn, r->dv + (int64_t)j * w->dn,
+                  w->dn, true);
+        gemm_rows(true, m, w->dn, count, ds + word, BLOCK / 2, q + skip * w->dn, w->dn, r->dk + (int64_t)j * w->dn,
+                  w->dn, true);
+#else
         gemm_columns(w->dot, m, w->dn, count, p + skip * BLOCK + j, g + skip * w->dn, w->dn, r->dv + (int64_t)j * w->dn,
                      w->dn);
         gemm_columns(w->dot, m, w->dn, count, ds + skip * BLOCK + j, q + skip * w->dn, w->dn,
                      r->dk + (int64_t)j * w->dn, w->dn);
+#endif
     }
 }
 
@@ -593,7 +634,7 @@ static void backward_queries(const job *w, const backward_scratch *r, int b, int
 {
     const an_attn_spec *s = w->s;
     const int rows = (int)AN_MIN(BLOCK, s->T - i0);
-    memset(r->dq, 0, sizeof(float) * (size_t)rows * (size_t)w->dn);
+    memset(r->dq, 0, sizeof(float) * (size_t)an_round_up(rows, ROWS_UP) * (size_t)w->dn);
     load_queries(w, r, b, h, i0, rows);
     const int64_t end = visible(w, i0 + rows - 1, 0, s->S); /* as in the forward pass */
     for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
@@ -605,7 +646,7 @@ static void backward_queries(const job *w, const backward_scratch *r, int b, int
     store_rows(w, w->dq, s->dq, b, h, i0, rows, r->dq, s->scale);
 }
 
-static void backward_task(void *arg, int64_t task, int thread)
+static void backward_part(void *arg, int64_t task, int thread)
 {
     const job *w = arg;
     const an_attn_spec *s = w->s;
@@ -614,7 +655,7 @@ static void backward_task(void *arg, int64_t task, int thread)
     backward_scratch_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &r);
     if (!w->split) {
         const int b = (int)(task / s->H), h = (int)(task % s->H);
-        memset(r.dq, 0, sizeof(float) * (size_t)s->T * (size_t)w->dn);
+        memset(r.dq, 0, sizeof(float) * (size_t)an_round_up(s->T, ROWS_UP) * (size_t)w->dn);
         for (int64_t k0 = 0; k0 < s->S; k0 += BLOCK) backward_keys(w, &r, b, h, k0, r.dq);
         store_rows(w, w->dq, s->dq, b, h, 0, s->T, r.dq, s->scale);
         return;
@@ -628,8 +669,21 @@ static void backward_task(void *arg, int64_t task, int thread)
         backward_queries(w, &r, b, h, (block - key_blocks) * BLOCK);
 }
 
+static void backward_task(void *arg, int64_t task, int thread)
+{
+    tiles_begin();
+    backward_part(arg, task, thread);
+    tiles_end();
+}
+
 void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p)
 {
+#if AN_TILES
+    if (s->mul_dtype != AN_BF16) {
+        AN_REST_NAME(attn_backward)(s, args, scratch, p);
+        return;
+    }
+#endif
     job w = job_of(s);
     const uint32_t *rng = args[6];
     w.q = args[0], w.k = args[1], w.v = args[2], w.o = args[3], w.lse = args[4], w.g = args[5];
@@ -650,6 +704,9 @@ void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, void *
 
 size_t AN_ISA_NAME(attn_scratch)(const an_attn_spec *s, bool backward, int threads)
 {
+#if AN_TILES
+    if (s->mul_dtype != AN_BF16) return AN_REST_NAME(attn_scratch)(s, backward, threads);
+#endif
     job w = job_of(s);
     forward_scratch f;
     backward_scratch r;

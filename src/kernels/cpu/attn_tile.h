@@ -14,12 +14,17 @@
 
 #include "base/base.h"
 #include "kernels/cpu/attn_vec.h"
+#if AN_TILES
+#include "kernels/cpu/gemm_tiles.h"
+#endif
 
 #include <string.h>
 
 enum {
-    BLOCK = 64, /* keys and queries of one score tile: AN_ATTN_KEYS, and the same for queries */
-    GROUP = 8   /* what a causal mask skips comes in this many rows, on every instruction set */
+    BLOCK = 64,                   /* keys and queries of one score tile: AN_ATTN_KEYS, and the same for queries */
+    GROUP = AN_TILES ? 16 : 8,    /* what a causal mask skips comes in this many rows, on every set of vectors */
+    ROWS_UP = AN_TILES ? 16 : 1,  /* rows of a panel or of sums: tile registers work on whole tiles of rows, */
+    WORDS_UP = AN_TILES ? 16 : 1, /* and on whole chunks of the words that are summed over */
 };
 
 /* ---- rows of a view -------------------------------------------------------------------------------------------- */
@@ -70,6 +75,12 @@ static inline void store_row(void *restrict dst, uint8_t dtype, const float *res
     }
 }
 
+/* The same with tile registers' zeros for subnormal numbers, so that vectors of any width give the same words. */
+static inline an_word narrow_bits(an_word x)
+{
+    return AN_TILES && (x & 0x7f800000u) == 0 ? x & 0x80000000u : bf16_bits(x);
+}
+
 /* n floats to (n+1)/2 words, each a pair of neighbours, the last one with 0 when n is odd. */
 static inline void narrow_row(an_word *restrict out, const float *restrict row, int n)
 {
@@ -77,7 +88,7 @@ static inline void narrow_row(an_word *restrict out, const float *restrict row, 
     int i = 0;
     for (; i + 2 * AN_VL <= n; i += 2 * AN_VL)
         vu_store(out + i / 2, vu_narrow(vf_load(row + i), vf_load(row + i + AN_VL)));
-    for (; i < n; i += 2) out[i / 2] = bf16_bits(bits[i]) >> 16 | (i + 1 < n ? bf16_bits(bits[i + 1]) : 0);
+    for (; i < n; i += 2) out[i / 2] = narrow_bits(bits[i]) >> 16 | (i + 1 < n ? narrow_bits(bits[i + 1]) : 0);
 }
 
 /* Two rows to one row of pairs (even[i], odd[i]). */
@@ -105,6 +116,50 @@ static inline void transpose(an_word *out, const an_word *src, int64_t ld, int w
 }
 
 /* ---- GEMM ------------------------------------------------------------------------------------------------------ */
+
+#if AN_TILES
+AN_INLINE void tiles_begin(void)
+{
+    tiles_configure(TILE_ROWS);
+}
+AN_INLINE void tiles_end(void)
+{
+    tiles_release();
+}
+
+/* even and odd rows of f32 [2 words, 64] to pairs of bf16 [64, 32]: word w of row j is (rows[2w][j], rows[2w + 1][j]). `words` is
+ * a multiple of 16. */
+static void pair_columns(an_word *out, const float *rows, int words)
+{
+    for (int j = 0; j < BLOCK; j += AN_VL)
+        for (int word = 0; word < words; word += AN_VL) {
+            vu square[AN_VL];
+            AN_UNROLL for (int i = 0; i < AN_VL; i++)
+            {
+                const float *even = rows + (int64_t)2 * (word + i) * BLOCK + j;
+                square[i] = vu_pair(vf_load(even), vf_load(even + BLOCK));
+            }
+            vu_transpose(square);
+            AN_UNROLL for (int i = 0; i < AN_VL; i++) vu_store(out + (int64_t)(j + i) * (BLOCK / 2) + word, square[i]);
+        }
+}
+
+/* c[m, n] = (load ? c : 0) + a[m, k] * b[k, n], n a multiple of 16, k in words. Rows of a and c up to a multiple of 16, and
+ * words of k, are in their panels: the former are anything, the latter zeros in a and numbers in b. */
+static void gemm_rows(bool dot, int m, int n, int64_t k, const an_word *a, int64_t lda, const an_word *b, int64_t ldb,
+                      float *c, int64_t ldc, bool load)
+{
+    (void)dot;
+    const int64_t chunks = an_ceil_div(k, TILE_SIDE);
+    for (int i = 0; i < m; i += TILE_ROWS) {
+        const int64_t rows = m - i > TILE_SIDE ? TILE_ROWS : TILE_SIDE;
+        for (int j = 0; j < n; j += PANEL)
+            tiles_multiply(rows, n - j >= PANEL, chunks, a + i * lda, lda, b + j, ldb, c + i * ldc + j, ldc, load);
+    }
+}
+#else
+static inline void tiles_begin(void) {}
+static inline void tiles_end(void) {}
 
 /* One register tile: c[mr, nv vectors] = (load ? c : 0) + sum over k of a[i*sm + k*sk] * b[k*ldb + j]. */
 AN_INLINE void micro(bool dot, int mr, int nv, int64_t k, const an_word *a, int64_t sm, int64_t sk, const an_word *b,
@@ -184,6 +239,7 @@ static void gemm_columns(bool dot, int m, int n, int64_t k, const an_word *a, co
     (void)dot;
     panels(false, m, n, k, a, 1, BLOCK, b, ldb, c, ldc, true);
 }
+#endif
 
 /* Dot product of two rows in 16 lanes of fused multiply-adds and the tree; n is a multiple of 16. */
 static inline float dot_rows(const float *a, const float *b, int n)

@@ -578,7 +578,7 @@ static void multiply_tile(const plan *p, const left *a, int64_t offset, int64_t 
         __builtin_prefetch((const void *)(next->at + (uintptr_t)at), 0, 2);
     if (*configured != rows) tiles_configure(rows);
     *configured = rows;
-    tiles_multiply(rows, width == PANEL, an_ceil_div(words, WORDS_UP), a->at + offset, stride, right, c.at, c.ld,
+    tiles_multiply(rows, width == PANEL, an_ceil_div(words, WORDS_UP), a->at + offset, stride, right, width, c.at, c.ld,
                    go_on);
 }
 #else

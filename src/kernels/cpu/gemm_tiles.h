@@ -55,9 +55,9 @@ AN_INLINE void tiles_release(void)
 }
 
 AN_INLINE void tiles_run(const bool two_rows, const bool wide, int64_t chunks, const an_word *a, int64_t a_row,
-                         const an_word *b, float *c, int64_t ldc, bool go_on)
+                         const an_word *b, int64_t b_row, float *c, int64_t ldc, bool go_on)
 {
-    const int64_t a_bytes = a_row * 4, b_words = wide ? PANEL : TILE_SIDE, b_bytes = b_words * 4, c_bytes = ldc * 4;
+    const int64_t a_bytes = a_row * 4, b_bytes = b_row * 4, c_bytes = ldc * 4;
     const an_word *below = a + TILE_SIDE * a_row;
     float *c_below = c + TILE_SIDE * ldc;
     __asm__ volatile("" ::: "memory"); /* the loads below are not visible to the compiler as reads */
@@ -72,7 +72,7 @@ AN_INLINE void tiles_run(const bool two_rows, const bool wide, int64_t chunks, c
         if (two_rows) _tile_zero(2);
         if (two_rows && wide) _tile_zero(3);
     }
-    for (; chunks > 0; chunks--, a += TILE_SIDE, below += TILE_SIDE, b += TILE_SIDE * b_words) {
+    for (; chunks > 0; chunks--, a += TILE_SIDE, below += TILE_SIDE, b += TILE_SIDE * b_row) {
         _tile_loadd(4, a, a_bytes);
         _tile_loadd(6, b, b_bytes);
         _tile_dpbf16ps(0, 4, 6);
@@ -93,17 +93,17 @@ AN_INLINE void tiles_run(const bool two_rows, const bool wide, int64_t chunks, c
     __asm__ volatile("" ::: "memory");
 }
 
-/* C[rows][columns] = (go_on: C) + A x B over `chunks` chunks of 16 pairs; `rows` as configured. The rows of A are `a_row`
- * words apart; the panel has PANEL columns (wide) or TILE_SIDE. Nothing beyond those rows and columns is written. */
+/* C[rows][columns] = (go_on: C) + A x B over `chunks` chunks of 16 pairs; `rows` as configured, PANEL columns (wide) or
+ * TILE_SIDE. Rows of A are `a_row` words apart, those of B `b_row`. Nothing beyond those rows and columns is written. */
 AN_INLINE void tiles_multiply(int64_t rows, bool wide, int64_t chunks, const an_word *a, int64_t a_row,
-                              const an_word *b, float *c, int64_t ldc, bool go_on)
+                              const an_word *b, int64_t b_row, float *c, int64_t ldc, bool go_on)
 {
     if (rows > TILE_SIDE && wide)
-        tiles_run(true, true, chunks, a, a_row, b, c, ldc, go_on);
+        tiles_run(true, true, chunks, a, a_row, b, b_row, c, ldc, go_on);
     else if (rows > TILE_SIDE)
-        tiles_run(true, false, chunks, a, a_row, b, c, ldc, go_on);
+        tiles_run(true, false, chunks, a, a_row, b, b_row, c, ldc, go_on);
     else
-        tiles_run(false, wide, chunks, a, a_row, b, c, ldc, go_on);
+        tiles_run(false, wide, chunks, a, a_row, b, b_row, c, ldc, go_on);
 }
 
 /* Few rows of A, A^T packed as a narrow panel: C^T[columns][16] = (go_on: C^T) + B x A^T over `chunks` chunks. B is read as
@@ -164,7 +164,7 @@ AN_INLINE float flushed(float x)
 }
 
 AN_INLINE void tiles_multiply(int64_t rows, bool wide, int64_t chunks, const an_word *a, int64_t a_row,
-                              const an_word *b, float *c, int64_t ldc, bool go_on)
+                              const an_word *b, int64_t b_row, float *c, int64_t ldc, bool go_on)
 {
     const int64_t columns = wide ? PANEL : TILE_SIDE;
     for (int64_t i = 0; i < rows; i++)
@@ -173,7 +173,7 @@ AN_INLINE void tiles_multiply(int64_t rows, bool wide, int64_t chunks, const an_
             for (int64_t w = 0; w < chunks * TILE_SIDE; w += TILE_SIDE) {
                 float even = 0, odd = 0;
                 for (int64_t k = w; k < w + TILE_SIDE; k++) {
-                    const an_word x = a[i * a_row + k], y = b[k * columns + j];
+                    const an_word x = a[i * a_row + k], y = b[k * b_row + j];
                     even = flushed(even + pair_half(x, 0) * pair_half(y, 0));
                     odd = flushed(odd + pair_half(x, 1) * pair_half(y, 1));
                 }
@@ -186,11 +186,11 @@ AN_INLINE void tiles_multiply(int64_t rows, bool wide, int64_t chunks, const an_
 AN_INLINE void tiles_multiply_across(int64_t columns, int64_t chunks, const uint8_t *b, int64_t b_bytes,
                                      const an_word *a, float *c, bool go_on)
 {
-    tiles_multiply(columns, false, 0, NULL, 0, a, c, TILE_SIDE, go_on);
+    tiles_multiply(columns, false, 0, NULL, 0, a, TILE_SIDE, c, TILE_SIDE, go_on);
     for (; chunks > 0; chunks--, b += 4 * TILE_SIDE, a += TILE_SIDE * TILE_SIDE) {
         an_word chunk[PANEL * TILE_SIDE]; /* a column of B begins at any even address */
         for (int64_t i = 0; i < columns; i++) memcpy(chunk + i * TILE_SIDE, b + i * b_bytes, 4 * TILE_SIDE);
-        tiles_multiply(columns, false, 1, chunk, TILE_SIDE, a, c, TILE_SIDE, true);
+        tiles_multiply(columns, false, 1, chunk, TILE_SIDE, a, TILE_SIDE, c, TILE_SIDE, true);
     }
 }
 #endif
