@@ -5,6 +5,7 @@ FOLDER has train-images-idx3-ubyte and the other three, plain or .gz; OUT gets t
 wide and high (bicubic, quality 90), at most MOST of each split. Needs Pillow.
 """
 import gzip
+import multiprocessing
 import pathlib
 import sys
 
@@ -18,6 +19,12 @@ def read(folder, name):
     return axes, data[4 + 4 * len(axes):]
 
 
+def write(job):
+    path, size, width, height, pixels = job
+    image = Image.frombytes("L", (width, height), pixels)
+    image.convert("RGB").resize((size, size), Image.BICUBIC).save(path, quality=90)
+
+
 def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
@@ -26,11 +33,13 @@ def main():
     for split, prefix in (("train", "train"), ("val", "t10k")):
         (n, height, width), pixels = read(folder, prefix + "-images-idx3-ubyte")
         _, labels = read(folder, prefix + "-labels-idx1-ubyte")
+        jobs = []
         for i in range(min(n, most)):
             at = out / split / str(labels[i])
             at.mkdir(parents=True, exist_ok=True)
-            image = Image.frombytes("L", (width, height), pixels[i * height * width:(i + 1) * height * width])
-            image.convert("RGB").resize((size, size), Image.BICUBIC).save(at / f"{i}.jpg", quality=90)
+            jobs.append((at / f"{i}.jpg", size, width, height, pixels[i * height * width:(i + 1) * height * width]))
+        with multiprocessing.Pool() as pool:
+            pool.map(write, jobs, chunksize=256)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,19 @@
 enum { ONE = 1 << 14 };
 #define UNIT ((int64_t)1 << 16)
 
-/* Samples along one axis: sample i is the sum of weight[i * taps + k] * source[first[i] + k]. */
+/* Samples along one axis: sample i is the sum of weight[i * taps + k] * source[first[i] + k] over k < count[i]; pixels that do not count are
+ * not among them. */
 typedef struct samples {
     int taps;
     int64_t *first;
+    int *count;
     int32_t *weight;
 } samples;
 
 static void free_samples(samples *s)
 {
     free(s->first);
+    free(s->count);
     free(s->weight);
 }
 
@@ -28,6 +31,18 @@ static int64_t share(int64_t centre, int64_t middle, int64_t reach, int64_t at, 
 {
     const int64_t away = centre > middle ? centre - middle : middle - centre;
     return away < reach && centre >= at && centre < at + length ? reach - away : 0;
+}
+
+/* Leaves out what has no weight, and what is outside of the image's `extent` pixels: black adds nothing. */
+static void trim(samples *s, int i, int64_t extent)
+{
+    int32_t *w = s->weight + (size_t)i * (size_t)s->taps;
+    int from = 0, to = s->taps;
+    while (from < to && (w[from] == 0 || s->first[i] + from < 0)) from++;
+    while (to > from && (w[to - 1] == 0 || s->first[i] + to > extent)) to--;
+    s->count[i] = to - from;
+    s->first[i] += from;
+    memmove(w, w + from, (size_t)(to - from) * sizeof *w);
 }
 
 /* The triangle around the middle of sample i of `n` over [at, at + length). */
@@ -49,14 +64,18 @@ static void weigh(samples *s, int i, int64_t at, int64_t length, int n)
     w[best] += (int32_t)(ONE - sum);
 }
 
-static bool make_samples(samples *s, int64_t at, int64_t length, int n)
+static bool make_samples(samples *s, int64_t at, int64_t length, int n, int64_t extent)
 {
     const int64_t step = AN_MAX(length / n, 1), reach = AN_MAX(step, UNIT);
     s->taps = (int)(2 * reach / UNIT) + 3;
     s->first = calloc((size_t)n, sizeof *s->first);
+    s->count = calloc((size_t)n, sizeof *s->count);
     s->weight = calloc((size_t)n * (size_t)s->taps, sizeof *s->weight);
-    if (!s->first || !s->weight) return false;
-    for (int i = 0; i < n; i++) weigh(s, i, at, length, n);
+    if (!s->first || !s->count || !s->weight) return false;
+    for (int i = 0; i < n; i++) {
+        weigh(s, i, at, length, n);
+        trim(s, i, extent);
+    }
     return true;
 }
 
@@ -72,51 +91,50 @@ an_image_part an_image_middle(const an_image *x, int height, int width)
     return p;
 }
 
-/* Row `row` of the image, or black, as `n` samples of C channels. */
-static void fit_row(const an_image *x, int64_t row, const samples *s, int n, uint8_t *out)
+/* One sample of C channels. Two pixels are the usual case: an image that is not made smaller. */
+static inline void fit_sample(const uint8_t *x, int C, const int32_t *w, int count, uint8_t *out)
 {
-    const int C = x->channels;
-    if (row < 0 || row >= x->height) {
-        memset(out, 0, (size_t)n * (size_t)C);
-        return;
+    for (int c = 0; c < C && count == 2; c++)
+        out[c] = (uint8_t)((ONE / 2 + (uint32_t)w[0] * x[c] + (uint32_t)w[1] * x[C + c]) / ONE);
+    for (int c = 0; c < C && count != 2; c++) {
+        uint32_t sum = ONE / 2;
+        for (int k = 0; k < count; k++) sum += (uint32_t)w[k] * x[k * C + c];
+        out[c] = (uint8_t)(sum / ONE);
     }
-    const uint8_t *from = x->data + (size_t)row * (size_t)x->width * (size_t)C;
-    for (int i = 0; i < n; i++)
-        for (int c = 0; c < C; c++) {
-            int32_t sum = ONE / 2;
-            for (int k = 0; k < s->taps; k++) {
-                const int64_t at = s->first[i] + k;
-                if (at >= 0 && at < x->width)
-                    sum += s->weight[(size_t)i * (size_t)s->taps + (size_t)k] * from[at * C + c];
-            }
-            out[i * C + c] = (uint8_t)(sum / ONE);
-        }
 }
 
-/* A row of the result from the rows of the source that it needs, of which `band` has rows [first, first + rows). */
+/* A row of the image as `n` samples of C channels, from right to left where it is flipped. */
+static void fit_row(const uint8_t *from, int C, const samples *s, int n, bool flip, uint8_t *line)
+{
+    for (int i = 0; i < n; i++) {
+        uint8_t *out = line + (size_t)(flip ? n - 1 - i : i) * (size_t)C;
+        const int32_t *w = s->weight + (size_t)i * (size_t)s->taps;
+        if (C == 3) /* a constant, for the compiler */
+            fit_sample(from + s->first[i] * 3, 3, w, s->count[i], out);
+        else
+            fit_sample(from + s->first[i] * C, C, w, s->count[i], out);
+    }
+}
+
+/* A row of the result from the rows of the source that it needs, of which `band` has those from row `first`. */
 static void fit_columns(const uint8_t *band, int64_t first, const samples *s, int i, size_t row_bytes, uint8_t *out)
 {
     const int32_t *w = s->weight + (size_t)i * (size_t)s->taps;
+    const uint8_t *x = band + (size_t)(s->first[i] - first) * row_bytes, *y = x + row_bytes;
+    if (s->count[i] == 2) {
+        const uint32_t v = (uint32_t)w[0], u = (uint32_t)w[1];
+        for (size_t b = 0; b < row_bytes; b++) out[b] = (uint8_t)((ONE / 2 + v * x[b] + u * y[b]) / ONE);
+        return;
+    }
     for (size_t b = 0; b < row_bytes; b++) {
-        int32_t sum = ONE / 2;
-        for (int k = 0; k < s->taps; k++)
-            if (w[k]) sum += w[k] * band[(size_t)(s->first[i] + k - first) * row_bytes + b];
+        uint32_t sum = ONE / 2;
+        for (int k = 0; k < s->count[i]; k++) sum += (uint32_t)w[k] * x[(size_t)k * row_bytes + b];
         out[b] = (uint8_t)(sum / ONE);
     }
 }
 
-static void finish(uint8_t *x, int height, int width, int C, const an_image_part *p)
+static void change_brightness(uint8_t *x, size_t n, const an_image_part *p)
 {
-    const size_t n = (size_t)height * (size_t)width * (size_t)C;
-    for (int y = 0; p->flip && y < height; y++)
-        for (int i = 0; i < width / 2; i++)
-            for (int c = 0; c < C; c++) {
-                uint8_t *a = x + ((size_t)y * (size_t)width + (size_t)i) * (size_t)C + c;
-                uint8_t *b = x + ((size_t)y * (size_t)width + (size_t)(width - 1 - i)) * (size_t)C + c;
-                const uint8_t kept = *a;
-                *a = *b;
-                *b = kept;
-            }
     if (p->brightness == 256 && p->contrast == 256) return;
     uint64_t sum = 0;
     for (size_t i = 0; i < n; i++) sum += x[i];
@@ -127,24 +145,41 @@ static void finish(uint8_t *x, int height, int width, int C, const an_image_part
     }
 }
 
+/* The rows of the source that samples are made of: [first, last); none where the part is outside of the image. */
+static int64_t rows_of(const samples *s, int n, int64_t *first)
+{
+    int64_t last = 0;
+    *first = INT64_MAX;
+    for (int i = 0; i < n; i++)
+        if (s->count[i] > 0) {
+            *first = AN_MIN(*first, s->first[i]);
+            last = AN_MAX(last, s->first[i] + s->count[i]);
+        }
+    return last;
+}
+
 an_status an_image_fit(an_err *err, const an_image *x, const an_image_part *p, int height, int width, uint8_t *out)
 {
     samples rows = {0}, columns = {0};
     uint8_t *band = NULL;
     an_status status = AN_OK;
-    const size_t row_bytes = (size_t)width * (size_t)x->channels;
-    if (!make_samples(&columns, p->left, p->width, width) || !make_samples(&rows, p->top, p->height, height)) {
+    const size_t row_bytes = (size_t)width * (size_t)x->channels, line = (size_t)x->width * (size_t)x->channels;
+    if (!make_samples(&columns, p->left, p->width, width, x->width) ||
+        !make_samples(&rows, p->top, p->height, height, x->height)) {
         status = an_fail_nomem(err, "an image", row_bytes);
     } else {
-        const int64_t first = rows.first[0], last = rows.first[height - 1] + rows.taps;
-        band = malloc((size_t)(last - first) * row_bytes);
-        if (!band) status = an_fail_nomem(err, "an image", (size_t)(last - first) * row_bytes);
+        int64_t first;
+        const int64_t last = rows_of(&rows, height, &first);
+        band = malloc((size_t)AN_MAX(last - first, 1) * row_bytes);
+        if (!band) status = an_fail_nomem(err, "an image", row_bytes);
         for (int64_t r = first; band && r < last; r++)
-            fit_row(x, r, &columns, width, band + (size_t)(r - first) * row_bytes);
+            fit_row(x->data + (size_t)r * line, x->channels, &columns, width, p->flip,
+                    band + (size_t)(r - first) * row_bytes);
         for (int i = 0; band && i < height; i++)
-            fit_columns(band, first, &rows, i, row_bytes, out + (size_t)i * row_bytes);
+            fit_columns(band, rows.count[i] > 0 ? first : rows.first[i], &rows, i, row_bytes,
+                        out + (size_t)i * row_bytes);
     }
-    if (status == AN_OK) finish(out, height, width, x->channels, p);
+    if (status == AN_OK) change_brightness(out, (size_t)height * row_bytes, p);
     free(band);
     free_samples(&rows);
     free_samples(&columns);
