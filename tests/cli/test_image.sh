@@ -105,7 +105,11 @@ else
     step=$(value "$dir/stdout" step)
     run resume "$dir/j" max_iters=$((step + 2)) --quiet
     code_is 0
-    ok "a file that is emptied under the loader is named, and with the old one back the last checkpoint goes on"
+    head -c 40 "$dir/live/val/dark_above/1.png" >"$dir/cut"; mv "$dir/cut" "$dir/live/val/dark_above/1.png"
+    # shellcheck disable=SC2086
+    run train cnn data="$dir/live" $live max_iters=2 eval_interval=1 workers=3 out="$dir/no"
+    code_is 2; says stderr "live/val/dark_above/1.png: the PNG image is damaged or cut short"
+    ok "a file that is emptied under the loader is named, and with the old one back the last checkpoint goes on; so is one that an evaluation reads"
 fi
 
 cp -r "$dir/own" "$dir/bad"

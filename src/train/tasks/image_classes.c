@@ -9,7 +9,9 @@
 #include "io/data/image_files.h"
 #include "io/data/image_fit.h"
 #include "io/data/order.h"
+#include "platform/thread_pool.h"
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,7 @@ typedef struct image_data {
     an_class_names classes;
     an_image_changes s;
     int height, width, channels;
+    an_pool *readers; /* as many as there are loader threads; NULL: images are in memory, or the caller reads them */
 } image_data;
 
 enum { NO_LABEL = -1 };
@@ -157,6 +160,7 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
         AN_TRY(open_set(err, c, *an_train_number(c, "channels"), flags & AN_OPEN_WHOLE_FILE, d));
         an_image_set_size(d->set, &height, &width);
     }
+    if (d->set && height == 0 && c->workers > 1) AN_TRY(an_pool_open(err, (int)c->workers, &d->readers));
     AN_TRY(settle(err, c, "height", height));
     AN_TRY(settle(err, c, "width", width));
     AN_TRY(settle(err, c, "channels", d->set ? an_image_set_channels(d->set) : 0));
@@ -172,6 +176,7 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
 static void close_images(an_task_data *task)
 {
     image_data *d = (image_data *)task;
+    an_pool_close(d->readers);
     an_image_set_close(d->set);
     an_class_names_free(&d->classes);
 }
@@ -244,11 +249,39 @@ static an_status batch(an_err *err, const an_task_data *task, const an_sample_ra
     return AN_OK;
 }
 
+/* Samples of an evaluation's batch, by the readers at once. */
+typedef struct reading {
+    const image_data *d;
+    int split;
+    int64_t first, failed; /* failed: the first sample that was not read, of which `err` tells; -1: none */
+    void *const *array;
+    pthread_mutex_t lock; /* of failed and err */
+    an_err err;
+} reading;
+
+static void read_one(void *arg, int64_t i, int thread)
+{
+    reading *r = arg;
+    an_err err = {0};
+    (void)thread;
+    if (read_sample(&err, r->d, r->split, r->first + i, i, NULL, r->array) == AN_OK) return;
+    pthread_mutex_lock(&r->lock);
+    if (r->failed < 0 || i < r->failed) {
+        r->failed = i;
+        r->err = err;
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
 static an_status read_images(an_err *err, const an_task_data *task, int split, int64_t first, int64_t n, int64_t room,
                              void *const *array)
 {
     const image_data *d = images(task);
-    for (int64_t i = 0; i < n; i++) AN_TRY(read_sample(err, d, split, first + i, i, NULL, array));
+    reading r = {.d = d, .split = split, .first = first, .failed = -1, .array = array};
+    pthread_mutex_init(&r.lock, NULL);
+    an_pool_run(d->readers, n, read_one, &r);
+    pthread_mutex_destroy(&r.lock);
+    if (r.failed >= 0) return an_fail(err, r.err.code, "%s", r.err.text);
     memset((uint8_t *)array[0] + (size_t)n * sample_bytes(d), 0, (size_t)(room - n) * sample_bytes(d));
     for (int64_t i = n; i < room; i++) ((int32_t *)array[1])[i] = NO_LABEL;
     return AN_OK;
