@@ -26,7 +26,8 @@
  * group), and then all threads use them. An A that is contiguous along m (that of a weight gradient, dW) is packed the
  * same way, unless it is read in place. With several groups, a task that has multiplied its block of one group packs a
  * part of the next group into a second buffer; while it multiplies, it prefetches the memory that it will pack. When C has
- * few rows, each panel is used by one task only, and that task packs it; with four rows or fewer (sixteen on tile registers)
+ * few rows, each panel is used by one task only, and that task packs it (on tile registers RIGHT_PANELS at a time, as
+ * whole lines of memory are read then, and tasks are large, two a thread: A is read by each of them); with four rows or fewer (sixteen on tile registers)
  * it is not packed at all (gemm_rows.h, gemm_tiles.h). The window operand of a convolution
  * (gemm_im2col.h) is packed like any other operand, but never read in place.
  *
@@ -58,8 +59,10 @@
 enum {
     /* Of k. With AVX-512 a tile of A has 24 KiB, a panel of B 64 KiB; with AVX2 6 and 16, which an L1 cache holds together. */
     BLOCK_WORDS = (AN_VL == 8 ? 256 : 512) / CACHE_DIVISOR,
-    BLOCK_ROWS = AN_TILES ? 256 : 96,          /* of A in a row block: 192 KiB packed, with tiles 528 */
-    STRIP = 128 / PANEL,                       /* panels that are passed to C or the epilogue together */
+    BLOCK_WORDS_FEW =
+        AN_TILES ? 192 / CACHE_DIVISOR : BLOCK_WORDS, /* where C has few rows: a panel of 24 KiB, in an L1 cache */
+    BLOCK_ROWS = AN_TILES ? 256 : 96,                 /* of A in a row block: 192 KiB packed, with tiles 528 */
+    STRIP = 128 / PANEL,                              /* panels that are passed to C or the epilogue together */
     WIDE = 512 / PANEL,                        /* most panels of a task whose sums are kept over several blocks of k */
     FEW_ROWS = AN_TILES ? 256 : 4 * TILE_ROWS, /* with so few rows a packed B is not shared */
     SHARED_BYTES = (4 << 20) / CACHE_DIVISOR,  /* of packed operands, so that they stay in the last-level cache */
@@ -67,9 +70,10 @@ enum {
     WORDS_UP = AN_TILES ? 16 : AN_VL,          /* a block of k is a multiple of so many words */
     NARROW = AN_TILES ? 16 : AN_VL,            /* columns of a narrow panel */
     FEWEST_ROWS = AN_TILES ? 16 : 4,           /* with so few rows B is multiplied as it lies */
-    CHUNK = 32,       /* words of one panel packed before the next panel: whole cache lines are read */
-    CHUNK_INSIDE = 8, /* words of one tile, where a call packs little more than it moves */
-    TASKS = 16,       /* least number of tasks, where the problem has enough blocks */
+    CHUNK = 32,                      /* words of one panel packed before the next panel: whole cache lines are read */
+    CHUNK_INSIDE = 8,                /* words of one tile, where a call packs little more than it moves */
+    RIGHT_PANELS = AN_TILES ? 8 : 1, /* packed together by the task that uses them */
+    TASKS = 16, /* least number of tasks, where the problem has enough blocks; on tile registers two a thread */
 };
 
 typedef enum sums { SUMS_IN_C, SUMS_IN_BLOCK, SUMS_IN_PARTIAL } sums;
@@ -87,7 +91,8 @@ typedef struct plan {
     int64_t column_blocks;                            /* of a group */
     int64_t block_tiles, block_panels;                /* the most of a task */
     int64_t partial_bytes, shared_b_bytes, shared_a_bytes;
-    int buffers; /* for the shared words: 2 when one group is packed while the other is used */
+    int64_t tasks; /* least number of tasks, where the problem has enough blocks */
+    int buffers;   /* for the shared words: 2 when one group is packed while the other is used */
     int64_t left_bytes, right_bytes, sums_bytes, thread_bytes; /* of one thread */
 } plan;
 
@@ -119,27 +124,6 @@ static an_gemm_spec normalised(const an_gemm_spec *spec)
     return s;
 }
 
-/* Chooses row and column blocks: large enough to reuse packed words, small enough to give every thread work. */
-static void plan_tasks(plan *p)
-{
-    const int64_t most_tiles = AN_MAX(BLOCK_ROWS / TILE_ROWS, 1), least_tiles = AN_MAX(most_tiles / 4, 1);
-    const int64_t widest = p->blocks > 1 ? WIDE : p->group_panels;
-    p->row_blocks = an_ceil_div(p->tiles, most_tiles);
-    p->column_blocks = an_ceil_div(p->group_panels, widest);
-    while (p->group_chains * p->row_blocks * p->column_blocks < TASKS) {
-        /* On tile registers a panel is multiplied faster than it is read from another cache: rows stay together. */
-        const bool split_columns = AN_TILES && (!p->share_b || p->group_panels > 4 * p->column_blocks);
-        if (!split_columns && p->tiles > least_tiles * p->row_blocks)
-            p->row_blocks = AN_MIN(p->row_blocks * 2, p->tiles);
-        else if (p->group_panels > 2 * p->column_blocks)
-            p->column_blocks *= 2;
-        else
-            break;
-    }
-    p->block_tiles = an_ceil_div(p->tiles, p->row_blocks);
-    p->block_panels = an_ceil_div(p->group_panels, p->column_blocks);
-}
-
 /* Words from a packed row of A to the next: 16 more than a block has, so that rows fall into different sets of the L1
  * cache. */
 static int64_t row_stride(const plan *p)
@@ -160,10 +144,33 @@ static bool readable_in_place(const plan *p)
     const an_gemm_spec *s = &p->s;
     if (AN_TILES)
         return s->a_dtype == AN_BF16 && s->a_k == 1 && s->window.of != AN_WINDOW_A && s->a_m % 2 == 0 &&
-               s->a_m % 1024 != 0 && s->k % 32 == 0 && p->split_k % 32 == 0;
+               s->k % 32 == 0 && p->split_k % 32 == 0;
     const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k;
     const bool window = s->window.of == AN_WINDOW_A, columns = s->a_m == 1 && AN_VL != 8;
     return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || columns) && stride % 512 != 0 && !window;
+}
+
+/* Chooses row and column blocks: large enough to reuse packed words, small enough to give every thread work. */
+static void plan_tasks(plan *p)
+{
+    const int64_t most_tiles = AN_MAX(BLOCK_ROWS / TILE_ROWS, 1), least_tiles = AN_MAX(most_tiles / 4, 1);
+    const int64_t widest = p->blocks > 1 ? WIDE : p->group_panels;
+    p->row_blocks = an_ceil_div(p->tiles, most_tiles);
+    p->column_blocks = an_ceil_div(p->group_panels, widest);
+    while (p->group_chains * p->row_blocks * p->column_blocks < p->tasks) {
+        /* On tile registers a panel is multiplied faster than it is read from another cache: rows stay together, but not where
+         * every task of those rows would pack them. */
+        const bool pack_a = p->share_b && !p->share_a && !readable_in_place(p);
+        const bool split_columns = AN_TILES && !pack_a && (!p->share_b || p->group_panels > 4 * p->column_blocks);
+        if (!split_columns && p->tiles > (AN_TILES && pack_a ? 1 : least_tiles) * p->row_blocks)
+            p->row_blocks = AN_MIN(p->row_blocks * 2, p->tiles);
+        else if (p->group_panels > 2 * p->column_blocks)
+            p->column_blocks *= 2;
+        else
+            break;
+    }
+    p->block_tiles = an_ceil_div(p->tiles, p->row_blocks);
+    p->block_panels = an_ceil_div(p->group_panels, p->column_blocks);
 }
 
 /* Chooses the group: what is packed and used together. Groups along k cost passes over C, groups along n passes over A. */
@@ -175,7 +182,7 @@ static void plan_groups(plan *p)
     p->group_panels = p->panels;
     p->group_blocks = p->blocks;
     if (!p->share_b) return;
-    p->share_a = p->s.a_k != 1 && p->s.a_m == 1 && a_block <= SHARED_BYTES / 2;
+    p->share_a = !AN_TILES && p->s.a_k != 1 && p->s.a_m == 1 && a_block <= SHARED_BYTES / 2;
     const int64_t both = b_block + (p->share_a ? a_block : 0), all = both * p->blocks;
     p->group_chains = AN_MAX(AN_MIN(SHARED_BYTES / all, p->chains), 1);
     if (all > SHARED_BYTES && (p->s.k > 2 * (int64_t)p->s.n || (p->share_a && p->blocks > 1))) {
@@ -203,9 +210,9 @@ static bool multiplies_directly(const plan *p)
 #endif
 }
 
-static plan plan_make(const an_gemm_spec *spec)
+static plan plan_make(const an_gemm_spec *spec, int threads)
 {
-    plan p = {.s = normalised(spec)};
+    plan p = {.s = normalised(spec), .tasks = AN_TILES ? AN_MAX(4, 2 * threads) : TASKS};
     const an_gemm_spec *s = &p.s;
     p.kind = s->mul_dtype != AN_BF16 ? WORD_F32 : AN_BF16_DOT || AN_TILES ? WORD_PAIR : WORD_ROUNDED;
     p.batch = (int64_t)s->nb[0] * s->nb[1] * s->nb[2];
@@ -215,7 +222,7 @@ static plan plan_make(const an_gemm_spec *spec)
     const int64_t pairs = an_ceil_div(p.split_k, 2);
     const int64_t words = p.kind == WORD_F32 ? p.split_k : p.kind == WORD_PAIR ? pairs : 2 * pairs;
     p.direct = multiplies_directly(&p);
-    p.blocks = p.direct ? 1 : AN_MAX(an_ceil_div(words, BLOCK_WORDS), 1);
+    p.blocks = p.direct ? 1 : AN_MAX(an_ceil_div(words, s->m > FEW_ROWS ? BLOCK_WORDS : BLOCK_WORDS_FEW), 1);
     p.block = an_round_up(AN_MAX(an_ceil_div(words, p.blocks), 1), WORDS_UP);
     p.tiles = an_ceil_div(s->m, TILE_ROWS);
     p.panels = an_ceil_div(s->n, PANEL);
@@ -228,7 +235,7 @@ static plan plan_make(const an_gemm_spec *spec)
     const int64_t strip = AN_MAX(p.blocks > 1 ? p.block_panels : 0, STRIP);
     p.left_bytes = p.share_a ? 0 : bytes_up(AN_MAX(p.block_tiles * packed_tile(&p), rows * row_stride(&p)));
     if (p.direct) p.left_bytes = bytes_up(AN_TILES ? (p.block + PANEL) * FEWEST_ROWS : s->m * row_stride(&p));
-    p.right_bytes = p.share_b || p.direct ? 0 : bytes_up(p.block * PANEL);
+    p.right_bytes = p.share_b || p.direct ? 0 : bytes_up(AN_MIN(RIGHT_PANELS, p.block_panels) * p.block * PANEL);
     p.sums_bytes = bytes_up(rows * strip * PANEL);
     p.thread_bytes = p.left_bytes + p.right_bytes + p.sums_bytes + bytes_up(TILE_ROWS * PANEL);
     return p;
@@ -250,7 +257,7 @@ size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads)
 #if AN_TILES
     if (s->mul_dtype != AN_BF16) return AN_REST_NAME(gemm_scratch)(s, threads);
 #endif
-    const plan p = plan_make(s);
+    const plan p = plan_make(s, AN_MAX(threads, 1));
     return (size_t)(p.partial_bytes + shared_bytes(&p) + AN_MAX(threads, 1) * p.thread_bytes);
 }
 
@@ -397,6 +404,23 @@ static void pack_tiles(const plan *p, const operand *a, int64_t t0, int64_t t1, 
                 pack(a, q, tile + (w - first) * rows, rows, PACK_ALONG_X, p->kind);
             }
         }
+}
+
+/* Words [w0, w1) of panels [panel0, panel1), one behind the other. */
+static void pack_right(const plan *p, const operand *b, int64_t panel0, int64_t panel1, int64_t w0, int64_t w1,
+                       an_word *out)
+{
+    const int64_t apart = p->block * PANEL;
+#if AN_TILES
+    const int64_t whole = AN_MAX(AN_MIN(w1, b->k / 2), w0);
+    if (b->along_x == 1 && !b->window && panel1 * PANEL <= b->x) {
+        pack_panels_inside(b, panel0 * PANEL, panel1 - panel0, w0, whole, out, apart);
+        for (int64_t i = panel0; i < panel1 && w1 == (b->k + 1) / 2; i++)
+            pack_panel(p, b, i, whole, w1, out + (i - panel0) * apart + (whole - w0) * PANEL);
+        return;
+    }
+#endif
+    for (int64_t i = panel0; i < panel1; i++) pack_panel(p, b, i, w0, w1, out + (i - panel0) * apart);
 }
 
 static void pack_a_task(const call *g, int64_t chain, int64_t j, int64_t slice)
@@ -623,6 +647,12 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t j
         prefetch_plan next = {
             (uintptr_t)(t + 1 < b->tile1 ? at : c.at) + (uintptr_t)(t + 1 < b->tile1 ? rows * c.ld : PANEL) * 4, 0, 0};
         prefetch_panel(g, b, j, panel + 1, t - b->tile0, count);
+        /* Lines of C are fetched while the tile before is multiplied; the tile stores would wait for each. */
+        if (AN_TILES && !go_on && g->sums == SUMS_IN_C)
+            for (int64_t r = 0; r < rows; r++) {
+                __builtin_prefetch((const void *)(next.c + (uintptr_t)(r * c.ld * 4)), 1, 3);
+                __builtin_prefetch((const void *)(next.c + (uintptr_t)(r * c.ld * 4 + 64)), 1, 3);
+            }
         plan_prefetch(&b->later, (panel - b->panel0) * count + t - b->tile0, count * (b->panel1 - b->panel0), words,
                       &next);
         if (!partial) {
@@ -761,8 +791,11 @@ static void multiply_task(void *arg, int64_t task, int thread)
             if (p->direct) {
                 multiply_direct(g, &b, &rows, &right, i, w1 - w0);
             } else {
-                if (!p->share_b) pack_panel(p, &right, i, w0, w1, b.right);
-                multiply_panel(g, &b, &rows, j, i, p->share_b ? shared_panel(g, b.chain, j, i) : b.right, w1 - w0,
+                const int64_t held = (i - b.panel0) % RIGHT_PANELS;
+                if (!p->share_b && held == 0)
+                    pack_right(p, &right, i, AN_MIN(i + RIGHT_PANELS, b.panel1), w0, w1, b.right);
+                multiply_panel(g, &b, &rows, j, i,
+                               p->share_b ? shared_panel(g, b.chain, j, i) : b.right + held * p->block * PANEL, w1 - w0,
                                j > 0);
             }
             if (!complete || (i + 1 < b.panel1 && i + 1 - begin < STRIP)) continue;
@@ -846,8 +879,13 @@ void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, 
         return;
     }
 #endif
-    call g = {
-        .p = plan_make(s), .a = args[0], .b = args[1], .c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
+    call g = {.p = plan_make(s, an_pool_threads(pool)),
+              .a = args[0],
+              .b = args[1],
+              .c = args[2],
+              .scratch = scratch,
+              .epilogue = epi,
+              .user = user};
     const plan *p = &g.p;
     if (p->chains == 0 || p->tiles == 0 || p->panels == 0) return;
     const bool plain = s->c_dtype == AN_F32 && !epi;

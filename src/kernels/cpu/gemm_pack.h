@@ -121,10 +121,18 @@ AN_INLINE vu rounded_words(vf x, const uint8_t dtype)
     return dtype == AN_BF16 ? (vu)x : vu_round_bf16(x);
 }
 
+/* Tile registers take subnormal operands as zeros themselves: pairs of bf16 are words as they lie. */
+AN_INLINE bool pairs_are_words(const word_kind kind, const uint8_t dtype)
+{
+    return AN_TILES && kind == WORD_PAIR && dtype == AN_BF16;
+}
+
 /* Words w .. w + AN_VL - 1 of row x. */
 AN_INLINE vu words_along_k(const operand *o, int64_t x, int64_t w, const word_kind kind, const uint8_t dtype)
 {
     const int64_t k = kind == WORD_PAIR ? 2 * w : w, at = x * o->along_x + k * o->along_k;
+    if (pairs_are_words(kind, dtype) && o->along_k == 1 && k + 2 * AN_VL <= o->k)
+        return vu_load((const an_word *)(const void *)((const an_half *)o->p + at));
     const vf low = load_some(o->p, at, o->along_k, o->k - k, dtype);
     if (kind == WORD_F32) return (vu)low;
     if (kind == WORD_ROUNDED) return swap_neighbours(rounded_words(low, dtype));
@@ -173,6 +181,13 @@ AN_INLINE void store_words(an_word *out, vu x, int64_t count)
 #endif
 }
 
+/* AN_VL pairs of consecutive bf16 of two rows. */
+AN_INLINE vu pair_words(const uint8_t *even, const uint8_t *odd)
+{
+    const vh low = (vh)(*(const vh_at *)(const void *)even), high = (vh)(*(const vh_at *)(const void *)odd);
+    return __builtin_convertvector(low, vu) | __builtin_convertvector(high, vu) << 16;
+}
+
 /* Word w of AN_VL neighbours in x, from p. Every read is a whole vector inside the operand: nearly all words are packed
  * by this path. */
 AN_INLINE vu whole_word(const operand *o, const uint8_t *p, int64_t w, const word_kind kind, const uint8_t dtype)
@@ -180,6 +195,10 @@ AN_INLINE vu whole_word(const operand *o, const uint8_t *p, int64_t w, const wor
     const int64_t row = o->along_k * (dtype == AN_F32 ? 4 : 2), ahead = SLICE * (kind == WORD_PAIR ? 2 : 1);
     const uint8_t *at = p + row * (kind == WORD_PAIR ? 2 * w : kind == WORD_ROUNDED ? w ^ 1 : w);
     prefetch(at, ahead * row);
+    if (pairs_are_words(kind, dtype)) {
+        prefetch(at, (ahead + 1) * row);
+        return pair_words(at, at + row);
+    }
     const vf even = load_one_vector(at, 0, dtype);
     if (kind != WORD_PAIR) return kind == WORD_F32 ? (vu)even : rounded_words(even, dtype);
     prefetch(at, (ahead + 1) * row);
@@ -334,6 +353,70 @@ AN_INLINE void pack_rows_across(const operand *o, const part q, an_word *out, in
     }
 }
 
+#if AN_TILES
+/* PACK_TRANSPOSED by way of rows: TILE_WORDS words of all columns of a panel are read row by row, which the hardware prefetches,
+ * into a block that stays in the L1 cache, and transposed from there. */
+enum { TILE_WORDS = 128, LINE_WORDS = TILE_WORDS + 16 };
+AN_INLINE void pack_rows_transposed(const operand *o, const part q, an_word *out, int64_t width, const word_kind kind,
+                                    const uint8_t dtype)
+{
+    an_word lines[PANEL * LINE_WORDS];
+    for (int64_t w0 = q.w0; w0 < q.w1; w0 += TILE_WORDS) {
+        const part now = {q.x0, q.x1, w0, AN_MIN(w0 + TILE_WORDS, q.w1)};
+        pack_rows(o, now, lines, LINE_WORDS, kind, dtype);
+        for (int64_t x = 0; x < width; x += AN_VL)
+            for (int64_t w = w0; w < now.w1; w += AN_VL) {
+                vu square[AN_VL];
+                AN_UNROLL for (int i = 0; i < AN_VL; i++) square[i] =
+                    q.x0 + x + i < q.x1 ? vu_load(lines + (x + i) * LINE_WORDS + w - w0) : (vu){0};
+                vu_transpose(square);
+                AN_UNROLL for (int i = 0; i < AN_VL; i++)
+                {
+                    if (w + i < q.w1) vu_store(out + (w - q.w0 + i) * width + x, square[i]);
+                }
+            }
+    }
+}
+
+/* Whole words [w0, w1) of `panels` neighbouring panels inside an operand that is contiguous along x, `apart` words from
+ * panel to panel: rows are read from end to end, where one panel after the other would read a line or two of each. */
+AN_INLINE void pack_panels_typed(const operand *from, int64_t x0, int64_t panels, int64_t w0, int64_t w1, an_word *out,
+                                 int64_t apart, const uint8_t dtype)
+{
+    enum { AHEAD = 4 };
+    const int64_t size = dtype == AN_F32 ? 4 : 2, row = from->along_k * size;
+    const uint8_t *even = from->p + x0 * size + 2 * w0 * row;
+    for (int64_t w = w0; w < w1; w++, even += 2 * row, out += PANEL) {
+        const uint8_t *at = even;
+        an_word *to = out;
+        for (int64_t i = 0; i < panels; i++, at += PANEL * size, to += apart) {
+            for (int64_t line = 0; line < PANEL * size; line += 64) {
+                prefetch(at, 2 * AHEAD * row + line);
+                prefetch(at, (2 * AHEAD + 1) * row + line);
+            }
+            AN_UNROLL for (int x = 0; x < PANEL; x += AN_VL)
+            {
+                const uint8_t *low = at + x * size;
+                vu_store(to + x, dtype == AN_BF16
+                                     ? pair_words(low, low + row)
+                                     : vu_pair(load_one_vector(low, 0, dtype), load_one_vector(low + row, 0, dtype)));
+            }
+        }
+    }
+}
+
+static void pack_panels_inside(const operand *o, int64_t x0, int64_t panels, int64_t w0, int64_t w1, an_word *out,
+                               int64_t apart)
+{
+    if (o->dtype == AN_F32)
+        pack_panels_typed(o, x0, panels, w0, w1, out, apart, AN_F32);
+    else if (o->dtype == AN_BF16)
+        pack_panels_typed(o, x0, panels, w0, w1, out, apart, AN_BF16);
+    else
+        pack_panels_typed(o, x0, panels, w0, w1, out, apart, AN_F16);
+}
+#endif
+
 typedef enum pack_order { PACK_ALONG_X, PACK_TRANSPOSED, PACK_ROWS, PACK_ROWS_ACROSS } pack_order;
 
 AN_INLINE void pack_typed(const operand *from, const part q, an_word *out, int64_t width, pack_order order,
@@ -342,7 +425,11 @@ AN_INLINE void pack_typed(const operand *from, const part q, an_word *out, int64
     const operand copy = *from, *const o =
                                     &copy; /* a local copy stays in registers: the stores into `out` may alias *from */
     if (order == PACK_TRANSPOSED)
+#if AN_TILES
+        pack_rows_transposed(o, q, out, width, kind, dtype);
+#else
         pack_transposed(o, q, out, width, kind, dtype);
+#endif
     else if (order == PACK_ROWS)
         pack_rows(o, q, out, width, kind, dtype);
     else if (AN_TILES && order == PACK_ROWS_ACROSS)
