@@ -80,6 +80,43 @@ static an_status reduce_scatter(an_err *err, an_comm *c, an_dtype dtype, int64_t
     return AN_OK;
 }
 
+/* Each rank's slot has what the others want of the chunk; a rank adds up what is its own. One barrier, too. */
+static an_status range_chunk(an_err *err, an_comm *c, an_dtype dtype, int64_t part, int64_t first, int64_t n,
+                             const char *in, char **out)
+{
+    const size_t each = an_dtype_size(dtype);
+    const char *all[AN_COMM_RANKS];
+    size_t at = 0, mine_at = 0;
+    int64_t mine = 0;
+    for (int r = 0; r < c->ranks; r++) {
+        int64_t from;
+        const int64_t its = an_comm_range_of(part, first, n, r, &from);
+        if (r == c->rank)
+            mine = its, mine_at = at;
+        else if (its > 0)
+            memcpy(an_comm_slot(c, c->rank) + at, in + at, (size_t)its * each);
+        at += (size_t)its * each;
+    }
+    AN_TRY(an_comm_meet(err, c, AN_COMM_REDUCE_SCATTER, (uint64_t)n * each));
+    if (mine > 0) {
+        find_ranks(c, in + mine_at, mine_at, all);
+        an_comm_add(dtype, c->ranks, mine, all, *out, NULL);
+        *out += (size_t)mine * each;
+    }
+    c->parity = !c->parity;
+    return AN_OK;
+}
+
+static an_status sum_range(an_err *err, an_comm *c, an_dtype dtype, int64_t part, int64_t first, int64_t n,
+                           const char *in, char *out)
+{
+    const size_t each = an_dtype_size(dtype);
+    const int64_t most = AN_COMM_SLOT_BYTES / (int64_t)each;
+    for (int64_t at = 0; at < n; at += most)
+        AN_TRY(range_chunk(err, c, dtype, part, first + at, AN_MIN(most, n - at), in + (size_t)at * each, &out));
+    return AN_OK;
+}
+
 /* ---- copies */
 
 /* Each rank's `bytes` at out + rank * stride. */
@@ -118,6 +155,7 @@ static an_status broadcast(an_err *err, an_comm *c, int root, size_t bytes, char
 const an_comm_transport an_comm_shared_memory = {.barrier = barrier,
                                                  .sum = sum,
                                                  .reduce_scatter = reduce_scatter,
+                                                 .sum_range = sum_range,
                                                  .gather = gather,
                                                  .broadcast = broadcast,
                                                  .fail = an_comm_shared_fail,

@@ -78,6 +78,10 @@ an_status an_comm_barrier(an_err *err, an_comm *c);
 an_status an_comm_sum(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const void *in, void *out);
 /* out[i] = that sum of element rank * n + i, where `in` has ranks * n: each rank gets its part. `out` is not inside `in`. */
 an_status an_comm_reduce_scatter(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const void *in, void *out);
+/* Of an array that ranks have parts of, `part` elements each: `in` is its elements from `first` on, n of them, on every rank; `out` gets
+ * the sums of those that are of this rank's part. */
+an_status an_comm_sum_range(an_err *err, an_comm *c, an_dtype dtype, int64_t part, int64_t first, int64_t n,
+                            const void *in, void *out);
 /* out = in of rank 0, in of rank 1, ...: `bytes` of each. */
 an_status an_comm_gather(an_err *err, an_comm *c, size_t bytes, const void *in, void *out);
 /* out = elements [first, first + n) of an array of which rank r has [r * part, (r + 1) * part), in its `in`; elements have

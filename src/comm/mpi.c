@@ -458,6 +458,41 @@ static an_status mpi_reduce_scatter(an_err *err, an_comm *c, an_dtype dtype, int
     return AN_OK;
 }
 
+static an_status range_chunk(an_err *err, an_comm *c, an_dtype dtype, int64_t part, int64_t first, int64_t n,
+                             const char *in, char **out)
+{
+    const size_t each = an_dtype_size(dtype);
+    int64_t from;
+    const int64_t mine = an_comm_range_of(part, first, n, c->rank, &from);
+    const size_t bytes = (size_t)mine * each;
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank) AN_TRY(receive_data(err, c, r, c->mpi->scratch + (size_t)r * bytes, bytes));
+    size_t at = 0, mine_at = 0;
+    for (int r = 0; r < c->ranks; r++) {
+        const size_t its = (size_t)an_comm_range_of(part, first, n, r, &from) * each;
+        if (r == c->rank)
+            mine_at = at;
+        else
+            AN_TRY(send_data(err, c, r, in + at, its));
+        at += its;
+    }
+    AN_TRY(finish_data(err, c));
+    if (mine > 0) add_parts(c, dtype, mine, in + mine_at, *out);
+    *out += bytes;
+    return AN_OK;
+}
+
+static an_status mpi_sum_range(an_err *err, an_comm *c, an_dtype dtype, int64_t part, int64_t first, int64_t n,
+                               const char *in, char *out)
+{
+    const size_t each = an_dtype_size(dtype);
+    const int64_t most = CHUNK_BYTES / (int64_t)each / c->ranks;
+    AN_TRY(meet(err, c, AN_COMM_REDUCE_SCATTER, (uint64_t)n * each));
+    for (int64_t at = 0; at < n; at += most)
+        AN_TRY(range_chunk(err, c, dtype, part, first + at, AN_MIN(most, n - at), in + (size_t)at * each, &out));
+    return AN_OK;
+}
+
 static an_status mpi_gather(an_err *err, an_comm *c, size_t bytes, const char *in, char *out)
 {
     char *own = out + (size_t)c->rank * bytes;
@@ -538,6 +573,7 @@ static void mpi_close(an_comm *c)
 const an_comm_transport an_comm_mpi = {.barrier = mpi_barrier,
                                        .sum = mpi_sum,
                                        .reduce_scatter = mpi_reduce_scatter,
+                                       .sum_range = mpi_sum_range,
                                        .gather = mpi_gather,
                                        .broadcast = mpi_broadcast,
                                        .fail = mpi_fail,

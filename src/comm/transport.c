@@ -137,6 +137,19 @@ an_status an_comm_reduce_scatter(an_err *err, an_comm *c, an_dtype dtype, int64_
     return end_exchange(c, began);
 }
 
+an_status an_comm_sum_range(an_err *err, an_comm *c, an_dtype dtype, int64_t part, int64_t first, int64_t n,
+                            const void *in, void *out)
+{
+    if (dtype > AN_F64) return an_fail(err, AN_E_DTYPE, "ranks add floating point numbers only");
+    if (an_comm_ranks(c) == 1) {
+        if (in != out) memmove(out, in, (size_t)n * an_dtype_size(dtype));
+        return AN_OK;
+    }
+    const double began = an_seconds();
+    AN_TRY(c->transport->sum_range(err, c, dtype, part, first, n, in, out));
+    return end_exchange(c, began);
+}
+
 an_status an_comm_gather(an_err *err, an_comm *c, size_t bytes, const void *in, void *out)
 {
     if (an_comm_ranks(c) == 1) {

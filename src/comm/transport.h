@@ -28,6 +28,8 @@ typedef struct an_comm_transport {
     an_status (*barrier)(an_err *err, an_comm *c);
     an_status (*sum)(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const char *in, char *out);
     an_status (*reduce_scatter)(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const char *in, char *out);
+    an_status (*sum_range)(an_err *err, an_comm *c, an_dtype dtype, int64_t part, int64_t first, int64_t n,
+                           const char *in, char *out);
     an_status (*gather)(an_err *err, an_comm *c, size_t bytes, const char *in, char *out);
     an_status (*broadcast)(an_err *err, an_comm *c, int root, size_t bytes, char *data);
     void (*fail)(an_comm *c, int rank, an_status code, const char *sentence);

@@ -2,7 +2,8 @@
  * budget: runtime/plan_cache.c.
  *
  * A value lives from the step that first writes it to the last that reads it; what is inside a container lives in it.
- * Values are placed largest first, each at the lowest offset that is free during its life:
+ * Values are placed largest first, each at the lowest offset that is free during its life (ranges of an array that is filled,
+ * filled_ranges.c, where it is):
  *
  *     offset ^   +------ a ------+          a is the largest, so it was placed first
  *            |   +---------------+--- c --+ c begins where a ends: it takes a's bytes
@@ -107,14 +108,32 @@ static void add_placed(placed *at, int n, const an_value *x)
     at[low] = (placed){x->offset, an_round_up(x->offset + x->bytes, ALIGN), x->first, x->last};
 }
 
-static an_status assign_offsets(an_planner *w)
+/* A place for value v, and for the ranges of it among the values from `ranges` on: there, as soon as they live. */
+static int place(an_plan *p, int32_t v, int32_t ranges, placed *at, int n, int64_t segment)
+{
+    an_value x = p->value[v];
+    for (int32_t r = ranges; r < p->n_values; r++)
+        if (p->value[r].inside == v) x.first = AN_MIN(x.first, p->value[r].first);
+    p->value[v].offset = lowest_free(at, n, &x, segment);
+    add_placed(at, n++, &p->value[v]);
+    for (int32_t r = ranges; r < p->n_values; r++) {
+        if (p->value[r].inside != v) continue;
+        p->value[r].inside = -1;
+        p->value[r].offset += p->value[v].offset;
+        add_placed(at, n++, &p->value[r]);
+    }
+    return n;
+}
+
+/* The values from `ranges` on are ranges of others. */
+static an_status assign_offsets(an_planner *w, int32_t ranges)
 {
     an_plan *p = w->plan;
     sized *order = AN_NEW_ARRAY(&w->scratch, sized, p->n_values + 1);
     placed *at = AN_NEW_ARRAY(&w->scratch, placed, p->n_values + 1);
     if (!order || !at) return an_fail_nomem(w->err, "the plan's buffers", sizeof *order * (size_t)p->n_values);
     int n = 0, done = 0;
-    for (int v = 0; v < p->n_values; v++)
+    for (int v = 0; v < ranges; v++)
         if (p->value[v].slot == AN_SLOT_ARENA && p->value[v].inside < 0 && p->value[v].first >= 0)
             order[n++] = (sized){p->value[v].bytes, v};
     qsort(order, (size_t)n, sizeof *order, larger_first);
@@ -127,9 +146,8 @@ static an_status assign_offsets(an_planner *w)
             top = an_round_up(x->offset + x->bytes + ALIGN, ALIGN);
             continue;
         }
-        x->offset = lowest_free(at, done, x, segment);
+        done = place(p, order[i].value, ranges, at, done, segment);
         top = AN_MAX(top, x->offset + x->bytes);
-        add_placed(at, done++, x);
     }
     p->arena_bytes = an_round_up(top, ALIGN);
     return AN_OK;
@@ -172,7 +190,9 @@ static an_status check_segments(an_planner *w)
 an_status an_pass_assign_buffers(an_planner *w)
 {
     AN_TRY(add_scratch(w));
-    AN_TRY(assign_offsets(w));
+    const int32_t ranges = w->plan->n_values;
+    AN_TRY(an_add_filled_ranges(w));
+    AN_TRY(assign_offsets(w, ranges));
     resolve_arguments(w->plan);
     return check_segments(w);
 }

@@ -4,7 +4,7 @@
  * straight into the state when nothing needs the old one any more by then:
  *
  *     m' = 0.9 m + 0.1 g     one loop kernel reads m and writes m', element by element: m' is m's memory
- *     p' = gather(p' of a rank) an exchange between ranks writes p
+ *     p' = gather(p' of a rank) an exchange between ranks writes p, or several do
  *     else                   m' gets memory of its own, and a copy is appended ("commit")
  *
  * When a leaf is assigned to another state and is itself changed in this step (two states that are exchanged), its old
@@ -26,7 +26,8 @@ typedef struct assigning {
     an_planner *w;
     assignment *all;
     int n;
-    int32_t *writer, *arg; /* [n_values]: step and argument that write the value; -1: none, -2: more than one */
+    int32_t *writer,
+        *arg; /* [n_values]: the first step that writes the value, and its argument; -1: none, -2: several, not all exchanges */
 } assigning;
 
 static an_status find_assignments(assigning *x)
@@ -50,6 +51,11 @@ static an_status find_assignments(assigning *x)
     return AN_OK;
 }
 
+static bool is_exchange_step(const an_plan *p, int32_t s)
+{
+    return an_kernel_is_exchange(&p->kernel[p->step[s].kernel]);
+}
+
 static void find_writers(assigning *x)
 {
     const an_plan *p = x->w->plan;
@@ -58,8 +64,11 @@ static void find_writers(assigning *x)
         for (int a = 0; a < p->step[s].n_args; a++) {
             const int32_t v = p->step[s].arg[a].value;
             if (v < 0 || !p->step[s].arg[a].written) continue;
-            x->writer[v] = x->writer[v] == -1 ? s : -2;
-            x->arg[v] = a;
+            const bool all_exchanges = x->writer[v] >= 0 && is_exchange_step(p, x->writer[v]) && is_exchange_step(p, s);
+            if (x->writer[v] == -1)
+                x->writer[v] = s, x->arg[v] = a;
+            else if (!all_exchanges)
+                x->writer[v] = -2;
         }
 }
 
@@ -76,7 +85,8 @@ static bool is_contended(const assigning *x, const assignment *a)
 }
 
 /* Whether value v may be written straight into the state: its writer reads the state only element by element, where it
- * writes it, or is an exchange that does not read it, and no later step touches the state. */
+ * writes it, or is an exchange that does not read it, and no later step touches the state. Several exchanges write v in the state's
+ * memory from the first on: no step from there on may touch it. */
 static bool may_write_state(const assigning *x, int32_t v, const an_leaf_place *to)
 {
     const an_plan *p = x->w->plan;
@@ -84,7 +94,7 @@ static bool may_write_state(const assigning *x, int32_t v, const an_leaf_place *
     int first;
     if (made < 0 || p->value[v].inside >= 0) return false;
     const an_loop_kernel *loop = an_loop_of(p, &p->step[made], out, &first);
-    if (loop ? loop->shape == AN_TILE : !an_kernel_is_exchange(&p->kernel[p->step[made].kernel])) return false;
+    if (loop ? loop->shape == AN_TILE : !is_exchange_step(p, made)) return false;
     for (int later = made; later < p->n_steps; later++)
         for (int a = 0; a < p->step[later].n_args; a++) {
             const an_arg *arg = &p->step[later].arg[a];
@@ -120,6 +130,13 @@ static an_status save_old(assigning *x, assignment *a)
     return add_copy(w, a, "old", a->from, to, false);
 }
 
+static void mark_commits(an_plan *p, int32_t v)
+{
+    for (int32_t s = 0; s < p->n_steps; s++)
+        for (int a = 0; a < p->step[s].n_args; a++)
+            if (p->step[s].arg[a].written && p->step[s].arg[a].value == v) p->step[s].commit = true;
+}
+
 static an_status assign(assigning *x, const assignment *a)
 {
     an_planner *w = x->w;
@@ -134,7 +151,7 @@ static an_status assign(assigning *x, const assignment *a)
     if (v >= 0 && p->value[v].slot == AN_SLOT_ARENA && free_state && may_write_state(x, v, &a->to)) {
         p->value[v].slot = a->to.slot;
         p->value[v].offset = a->to.offset;
-        p->step[x->writer[v]].commit = true;
+        mark_commits(p, v);
         return AN_OK;
     }
     const an_arg from = a->old >= 0 ? (an_arg){.slot = AN_SLOT_ARENA, .bytes = a->to.bytes, .value = a->old}

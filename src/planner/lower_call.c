@@ -60,7 +60,7 @@ static an_arg call_output(an_planner *w, int32_t id, int o, an_call_tensor *out)
     return an_output_arg(w, id, o, NULL, numel * (int64_t)an_dtype_bytes(dtype));
 }
 
-/* ---- packed gradients, added up over ranks in place, or each rank's part to itself: bucket by bucket, in the order in which their elements are computed. The
+/* ---- packed gradients, added up over ranks in place: bucket by bucket, in the order in which their elements are computed. The
  * launches come behind the backward pass; a device that runs launches side by side finds that a bucket waits for its own gradients
  * alone (ir/dependencies.h). */
 
@@ -152,25 +152,16 @@ static void find_readiness(const an_plan *p, int32_t block, bucket *all, int64_t
         }
 }
 
-/* Which elements are a bucket's: the sums of all ranks are where the gradients are, those of a rank's part in an array of their own
- * that every bucket adds to. */
 static void set_bucket(an_kernel *k, an_arg arg[2], const bucket *b, int64_t size)
 {
-    const int32_t n = (int32_t)(b->bytes / size);
-    arg[0].offset += b->from;
-    arg[0].bytes = b->bytes;
-    k->u.call.src[0].rank = 1;
-    k->u.call.src[0].shape[0] = n;
-    if (k->u.call.op == AN_OP_ALLREDUCE) {
-        arg[1].offset += b->from;
-        arg[1].bytes = b->bytes;
-        k->u.call.out[0].rank = 1;
-        k->u.call.out[0].shape[0] = n;
-    } else {
-        k->u.call.attr[2] = k->u.call.out[0].shape[0];
-        k->u.call.attr[3] = b->from / size;
+    for (int i = 0; i < 2; i++) {
+        an_call_tensor *t = i ? &k->u.call.out[0] : &k->u.call.src[0];
+        arg[i].offset += b->from;
+        arg[i].bytes = b->bytes;
+        t->rank = 1;
+        t->shape[0] = (int32_t)(b->bytes / size);
     }
-    k->flops = (uint64_t)n;
+    k->flops = (uint64_t)(b->bytes / size);
     k->bytes = 2 * (uint64_t)b->bytes;
 }
 
@@ -191,13 +182,6 @@ static an_status lower_buckets(an_planner *w, int32_t id, an_kernel k, const an_
     return AN_OK;
 }
 
-/* Whether the step is a bucket of parts that may begin early. Its sums have memory of their own, unlike an ALLREDUCE's. */
-static bool is_early_part(const an_plan *p, int32_t s)
-{
-    const an_kernel *k = &p->kernel[p->step[s].kernel];
-    return k->kind == AN_KERNEL_CALL && k->u.call.op == AN_OP_REDUCESCATTER && k->u.call.attr[1] && k->u.call.attr[2];
-}
-
 /* A step of the plan, and behind it those that move there. */
 static int32_t put_with_early(const an_plan *p, const int32_t *behind, int32_t s, an_plan_step *out, int32_t n)
 {
@@ -210,7 +194,6 @@ static int32_t put_with_early(const an_plan *p, const int32_t *behind, int32_t s
 /* The step behind which step s moves; -1: it stays where it is. */
 static int32_t moves_behind(const an_plan *p, int32_t s)
 {
-    if (is_early_part(p, s)) return AN_MAX(last_writer(p, s, &p->step[s].arg[0]), 0);
     if (!is_gradient_sum(p, s)) return -1;
     int32_t behind = -1;
     for (int a = 0; a < p->step[s].n_args; a++)
@@ -242,15 +225,11 @@ an_status an_lower_early(an_planner *w)
     return AN_OK;
 }
 
-/* Whether the exchange is made in buckets. Parts are only where launches run side by side: elsewhere one exchange is shorter. */
+/* Whether the exchange is made in buckets; those of parts: scatter_gradients.c. */
 static bool is_in_buckets(const an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
-    if (!an_is_exchange(n) || !n->numel) return false;
-    const int32_t base = an_base(w, n->src[0]);
-    if (n->op == AN_OP_ALLREDUCE) return w->node[base].container == id;
-    return n->op == AN_OP_REDUCESCATTER && w->g->node[base]->op == AN_OP_PACK && w->node[base].container < 0 &&
-           w->rq->target->side_by_side;
+    return n->op == AN_OP_ALLREDUCE && an_is_exchange(n) && n->numel && w->node[an_base(w, n->src[0])].container == id;
 }
 
 an_status an_lower_call(an_planner *w, an_fusion_group *gr)

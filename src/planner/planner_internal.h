@@ -222,7 +222,8 @@ an_arg an_arg_of(an_planner *w, int32_t base, bool written); /* value or leaf as
 bool an_may_alias(const an_loop_kernel *p, int in, int out);
 /* alias_in_place.c: the loop kernel that reads or writes argument `arg` of the step, and its first argument; NULL. */
 const an_loop_kernel *an_loop_of(const an_plan *p, const an_plan_step *s, int arg, int *first);
-void an_find_lifetimes(an_plan *p); /* assign_buffers.c: an_value.first and .last */
+void an_find_lifetimes(an_plan *p);            /* assign_buffers.c: an_value.first and .last */
+an_status an_add_filled_ranges(an_planner *w); /* filled_ranges.c: values of what exchanges fill range by range */
 
 /* lower.c: shared by the files that lower one kind of group each */
 an_status an_lower_no_memory(an_planner *w);
@@ -237,7 +238,7 @@ an_status an_lower_gemm(an_planner *w, an_fusion_group *gr);      /* lower_gemm.
 an_status an_lower_attention(an_planner *w, an_fusion_group *gr); /* lower_attention.c */
 an_status an_lower_scatter(an_planner *w, an_fusion_group *gr);   /* lower_call.c */
 an_status an_lower_call(an_planner *w, an_fusion_group *gr);
-/* Sums of parts of gradients, directly behind the last of these gradients: so their memory is theirs by then. */
+/* Sums of gradients with those of earlier micro-batches, directly behind the gradients that they add. */
 an_status an_lower_early(an_planner *w);
 an_status an_lower_concat(an_planner *w, an_fusion_group *gr); /* lower_copy.c */
 an_status an_lower_row_update(an_planner *w, an_fusion_group *gr);

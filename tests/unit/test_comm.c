@@ -99,6 +99,50 @@ static int check_parts(an_comm *c, int rank, int ranks, an_dtype dtype, int64_t 
     return bad;
 }
 
+/* A range of an array in parts, of which each rank gets the sums that are of its part: those of an_comm_sum. */
+static int check_sums_of_range(an_comm *c, int rank, an_dtype dtype, int64_t part, int64_t first, int64_t n)
+{
+    an_err err = {0};
+    const size_t each = an_dtype_size(dtype);
+    char *x = malloc((size_t)n * each + 1), *whole = malloc((size_t)n * each + 1), *mine = malloc((size_t)n * each + 1);
+    int64_t from, before = 0;
+    const int64_t own = an_comm_range_of(part, first, n, rank, &from);
+    int bad = !x || !whole || !mine;
+    for (int r = 0; r < rank; r++) before += an_comm_range_of(part, first, n, r, &from);
+    for (int64_t i = 0; i < n && !bad; i++)
+        if (dtype == AN_F32)
+            ((float *)(void *)x)[i] = (float)((i * 7 + rank * 31) % 1000) / 3;
+        else
+            ((uint16_t *)(void *)x)[i] = (uint16_t)(0x3c00 + (i * 7 + rank * 31) % 900);
+    if (!bad) memset(mine, 0x5a, (size_t)n * each);
+    if (!bad) bad = an_comm_sum(&err, c, dtype, n, x, whole) != AN_OK;
+    if (!bad) bad = an_comm_sum_range(&err, c, dtype, part, first, n, x, mine) != AN_OK;
+    if (!bad) bad = memcmp(mine, whole + (size_t)before * each, (size_t)own * each) != 0;
+    for (int64_t i = own * (int64_t)each; i < n * (int64_t)each && !bad; i++) bad = mine[i] != 0x5a; /* and no more */
+    free(mine);
+    free(whole);
+    free(x);
+    return bad;
+}
+
+static int sums_of_ranges(an_comm *c, int rank, int ranks)
+{
+    srand(5);
+    if (check_sums_of_range(c, rank, AN_F32, 300000, 0, 300000 * ranks)) return 1; /* of several messages */
+    if (check_sums_of_range(c, rank, AN_F32, 700000, 600000, 700000 * ranks - 600000)) return 2;
+    for (int i = 0; i < 60; i++) {
+        const int64_t part = 1 + rand() % 500, first = rand() % (part * ranks), n = rand() % (part * ranks - first + 1);
+        if (check_sums_of_range(c, rank, i % 2 ? AN_F32 : AN_BF16, part, first, n)) return 3;
+    }
+    return 0;
+}
+
+static void each_rank_gets_the_sums_of_a_range_that_are_of_its_part(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 5; ranks++) all_succeed(ranks, sums_of_ranges);
+}
+
 static int parts(an_comm *c, int rank, int ranks)
 {
     static const int64_t lengths[] = {0, 1, 7, 64, 65, 1000, 65536, 262145, 600001};
@@ -568,6 +612,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sum_adds_the_ranks_in_order_and_every_rank_has_the_same_bits),
         cmocka_unit_test(each_rank_gets_its_part_of_a_sum),
+        cmocka_unit_test(each_rank_gets_the_sums_of_a_range_that_are_of_its_part),
         cmocka_unit_test(a_range_of_an_array_in_parts_is_gathered_from_those_that_have_it),
         cmocka_unit_test(sixteen_bit_numbers_are_added_in_float32_and_rounded_once),
         cmocka_unit_test(gathers_and_broadcasts_of_any_size_arrive_whole),

@@ -337,6 +337,8 @@ static an_status run_exchange(an_err *err, const an_device *d, const an_library_
         return an_fail(err, AN_E_INTERNAL, "cpu: a plan of %lld ranks in a job of %d", (long long)s->attr[0],
                        an_comm_ranks(d->comm));
     if (s->op == AN_OP_ALLREDUCE) return an_comm_sum(err, d->comm, (an_dtype)x->dtype, n, arg[0], arg[1]);
+    if (s->op == AN_OP_REDUCESCATTER && s->attr[2] > 0)
+        return an_comm_sum_range(err, d->comm, (an_dtype)x->dtype, s->attr[2], s->attr[3], n, arg[0], arg[1]);
     if (s->op == AN_OP_REDUCESCATTER)
         return an_comm_reduce_scatter(err, d->comm, (an_dtype)x->dtype, n / s->attr[0], arg[0], arg[1]);
     if (s->attr[1] > 0)

@@ -101,7 +101,7 @@ static an_status gather_range(an_err *err, an_device *d, const an_library_call_s
     return AN_OK;
 }
 
-/* Sums of a range of an array in parts: each rank that has some of it gets those. */
+/* Sums of a range of an array in parts: each rank that has some of it gets those, at `out`. */
 static an_status sum_range(an_err *err, an_device *d, const an_library_call_spec *s, int type, cu_pointer in,
                            cu_pointer out)
 {
@@ -110,9 +110,7 @@ static an_status sum_range(an_err *err, an_device *d, const an_library_call_spec
         int64_t from;
         const size_t n = (size_t)an_comm_range_of(s->attr[2], s->attr[3], s->src[0].shape[0], r, &from);
         if (!n) continue;
-        AN_TRY(check(err, d,
-                     d->nccl.sum_at(in, out + (cu_pointer)from * each, n, type, NCCL_SUM, r, d->nccl_comm, d->stream),
-                     "a sum of parts"));
+        AN_TRY(check(err, d, d->nccl.sum_at(in, out, n, type, NCCL_SUM, r, d->nccl_comm, d->stream), "a sum of parts"));
         in += n * each;
     }
     return AN_OK;
