@@ -191,6 +191,11 @@ bool an_module_attn_packed(const an_attn_spec *s, bool grad)
     return !attn_wide(s, grad);
 }
 
+bool an_module_attn_mask(const an_attn_spec *s)
+{
+    return s->dropout > 0 && AN_MASK_ONE((int64_t)s->B * s->H, s->T, s->S) <= (int64_t)1 << 28;
+}
+
 static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_args, const an_gpu *gpu, bool grad,
                                an_tiles *t)
 {
@@ -224,6 +229,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
         t->bm = 64;
         t->bn = 128 / 8;
         t->bk = grad ? AN_HOPPER_BACK(s->B * s->H, s->D) : AN_FORWARD_PASS;
+        t->mask = an_module_attn_mask(s);
         t->dc = 16; /* unused, as is bm */
         t->cols = 64;
         return NULL;
@@ -342,7 +348,8 @@ static void defines(const an_tiles *t, an_text *out)
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
             t->d, t->dc, t->causal, t->dropout, t->cols);
     if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->module == AN_MODULE_ATTN);
-    if (t->body == AN_BODY_HOPPER) an_text_printf(out, "#define AN_HOPPER 1\n#define AN_HOPPER_PASS %d\n", t->bk);
+    if (t->body == AN_BODY_HOPPER)
+        an_text_printf(out, "#define AN_HOPPER 1\n#define AN_HOPPER_PASS %d\n#define AN_MASK %d\n", t->bk, t->mask);
 }
 
 static const char *args_text(an_gpu_module m)

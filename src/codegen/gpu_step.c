@@ -179,10 +179,34 @@ static const char *pack_launch(an_gpu_step *out, const an_plan_step *s, const an
     return NULL;
 }
 
+/* Where attn_mask's bits begin in the scratch, behind packed tensors, in bytes. */
+static int64_t mask_at(const an_attn_spec *a, bool grad)
+{
+    const int64_t packed = an_module_attn_packed(a, grad) ? packed_tensor(a, grad, grad ? 4 : 3) : packed_at(a, grad);
+    return an_round_up(packed, 16);
+}
+static int64_t mask_bytes(const an_attn_spec *a, bool grad)
+{
+    const int64_t heads = (int64_t)a->B * a->H;
+    return AN_MASK_BYTES(grad ? AN_HOPPER_BACK(heads, a->D) : AN_FORWARD_PASS, heads, a->T, a->S);
+}
+static const char *mask_launch(an_gpu_step *out, const an_plan_step *s, const an_attn_spec *a, const an_tiles *t,
+                               int rng, bool grad)
+{
+    an_gpu_launch *l;
+    const char *why = an_gpu_launch_add(out, "attn_mask", AN_MASK_SIDE(a->T) * (int64_t)a->B, a->H,
+                                        an_ceil_div(AN_MASK_SIDE(a->S), AN_MASK_TILES), t->threads, &l);
+    if (why) return why;
+    an_gpu_bind_arg(l, 0, s, rng);
+    an_gpu_bind(l, AN_BIND_SCRATCH, 1, 0, mask_at(a, grad));
+    an_gpu_bind(l, AN_BIND_PARAMS, 2, 0, 0);
+    return NULL;
+}
+
 static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
                              an_gpu_step *out)
 {
-    enum { N_KEYS = 6 };
+    enum { RNG = 3, N_KEYS = 6 };
     static const int order[] = {0, 1, 2, 3, N_KEYS, 4, 5}; /* q k v rng n_keys o lse */
     const an_attn_spec *a = &p->kernel[s->kernel].u.attn;
     const bool packed = t->body == AN_BODY_HOPPER && t->vec < 8;
@@ -190,6 +214,7 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
     out->params.attn = attn_args(a, s->n_args > N_KEYS && s->arg[N_KEYS].slot >= 0);
     out->params_bytes = sizeof out->params.attn;
     const char *why = packed ? pack_launch(out, s, a, t, order, false) : NULL;
+    if (!why && t->mask) why = mask_launch(out, s, a, t, RNG, false);
     if (!why)
         why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, AN_FORWARD_PASS, &l)
                                         : attn_launch(out, "attn_forward", a, t, false, &l);
@@ -197,6 +222,8 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
     for (int i = 0; i < (int)AN_COUNT(order); i++)
         if (packed && i < 3)
             an_gpu_bind(l, AN_BIND_SCRATCH, i, 0, packed_tensor(a, false, i));
+        else if (t->mask && i == RNG)
+            an_gpu_bind(l, AN_BIND_SCRATCH, i, 0, mask_at(a, false));
         else
             an_gpu_bind_arg(l, i, s, order[i]);
     an_gpu_bind(l, AN_BIND_PARAMS, (int)AN_COUNT(order), 0, 0);
@@ -226,8 +253,9 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
     const bool hopper = t->body == AN_BODY_HOPPER, one = hopper && AN_HOPPER_FIVE(t->bk), packed = hopper && t->vec < 8;
     out->params.attn = attn_args(a, false);
     out->params_bytes = sizeof out->params.attn;
-    const char *no_pack = packed ? pack_launch(out, s, a, t, to_pack, true) : NULL;
-    if (no_pack) return no_pack;
+    const char *before = packed ? pack_launch(out, s, a, t, to_pack, true) : NULL;
+    if (!before && t->mask) before = mask_launch(out, s, a, t, RNG, true);
+    if (before) return before;
     for (size_t i = 0; i < AN_COUNT(of); i++) {
         an_gpu_launch *l;
         if (i && one != (i == 3)) continue;
@@ -240,6 +268,8 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
             const int arg = of[i].arg[k], tensor = arg == DO ? 3 : arg;
             if (arg == DELTA)
                 an_gpu_bind(l, AN_BIND_SCRATCH, k, 0, 0);
+            else if (t->mask && arg == RNG)
+                an_gpu_bind(l, AN_BIND_SCRATCH, k, 0, mask_at(a, true));
             else if (packed && i && (arg <= V || arg == DO))
                 an_gpu_bind(l, AN_BIND_SCRATCH, k, 0, packed_tensor(a, true, tensor));
             else
@@ -267,7 +297,7 @@ const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_g
     }
 }
 
-/* What the launches above bind as scratch: partial sums of splits, delta, packed tensors, or a library call's arrays. */
+/* What the launches above bind as scratch: partial sums of splits, delta, packed tensors, dropout's bits, or a library call's arrays. */
 size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
 {
     switch (k->kind) {
@@ -280,7 +310,7 @@ size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
         const an_attn_spec *a = &k->u.attn;
         const bool grad = k->kind == AN_KERNEL_ATTN_GRAD;
         if (gpu && an_module_attn_hopper(a, gpu))
-            return (size_t)(an_module_attn_packed(a, grad) ? packed_tensor(a, grad, grad ? 4 : 3) : packed_at(a, grad));
+            return (size_t)(mask_at(a, grad) + (an_module_attn_mask(a) ? mask_bytes(a, grad) : 0));
         return grad ? sizeof(float) * (size_t)a->B * (size_t)a->H * (size_t)a->T : 0; /* delta */
     }
     case AN_KERNEL_SCATTER:

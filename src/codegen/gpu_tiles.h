@@ -35,6 +35,7 @@ typedef struct an_tiles {
     int rows, deep;                                                 /* GEMM: of gemm_rows.inc; 0: another body */
     /* attention; bm: rows of a block, bn: rows of a block of attn_delta, bk: which pass of attn_hopper*.inc */
     int d, dc, cols, causal, dropout;
+    int mask;          /* attn_hopper*.inc: dropout's bits are stored before they are read */
     int body;          /* attention: an_attn_body */
     int follow, early; /* the text is for launches that follow closely (AN_FOLLOW); GEMM of few rows: AN_EARLY */
     int call, work;    /* library calls: which one of a template's; 8-byte words of shared memory, 0: scratch */

@@ -11,13 +11,14 @@
 enum { FORWARD = 0, DELTA, DQ, DKV, DQKV, PASSES, ROUNDS = 7, RUNS = 5 };
 
 typedef struct body {
-    int hopper; /* attn_hopper.inc behind attn_bf16.inc, or that alone */
-    int back;   /* of attn_hopper_backward.inc: AN_WHOLE_PASS, AN_SHARED_PASS, AN_DKV_PASS (with AN_DQ_PASS) */
-    int D, vec;
-    void *pass[PASSES], *pack[2]; /* pack: forward, backward; for rows that are not aligned */
+    int hopper;       /* attn_hopper.inc behind attn_bf16.inc, or that alone */
+    int back;         /* of attn_hopper_backward.inc: AN_WHOLE_PASS, AN_SHARED_PASS, AN_DKV_PASS (with AN_DQ_PASS) */
+    int D, vec, mask; /* mask: dropout's bits are stored first */
+    void *pass[PASSES], *store[2],
+        *pack[2]; /* forward, backward: attn_mask; attn_pack, for rows that are not aligned */
 } body;
 typedef struct buffers {
-    cuda_pointer x[CASE_TENSORS], lse, delta, rng, n_keys, packed; /* delta: the backward pass's scratch */
+    cuda_pointer x[CASE_TENSORS], lse, delta, rng, n_keys, packed, mask; /* delta: the backward pass's scratch */
 } buffers;
 
 static int warp_arrives = 1; /* AN_WARP_ARRIVES */
@@ -28,9 +29,10 @@ static char *text_of(const body *b, int causal, int dropout, int forward)
     snprintf(defines, sizeof defines,
              "#define AN_STORE AN_KIND_BF16\n#define AN_MUL AN_KIND_BF16\n#define AN_EXACT 0\n#define AN_VEC %d\n"
              "#define AN_D %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n#define AN_FORWARD %d\n"
-             "#define AN_HOPPER %d\n#define AN_HOPPER_PASS %d\n#define AN_THREADS %d\n#define AN_WARP_ARRIVES %d\n",
+             "#define AN_HOPPER %d\n#define AN_HOPPER_PASS %d\n#define AN_MASK %d\n#define AN_THREADS %d\n#define "
+             "AN_WARP_ARRIVES %d\n",
              b->vec, b->D, causal, dropout, b->hopper || b->D <= 64 ? 64 : 32, forward, b->hopper,
-             forward ? AN_FORWARD_PASS : b->back, 128, warp_arrives);
+             forward ? AN_FORWARD_PASS : b->back, b->mask && dropout, 128, warp_arrives);
     char *text = kernel_text("cuda", "attn_bf16", defines);
     size_t at = strlen(text);
     if (b->hopper) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper.inc");
@@ -51,6 +53,7 @@ static void build(body *b, int causal, int dropout)
         void *module = cuda_module(text, backward ? "backward" : "forward", 1, b->hopper);
         for (int p = backward; p < (backward ? PASSES : 1); p++)
             if (has(b, p)) b->pass[p] = cuda_kernel(module, names[p]);
+        if (b->mask && dropout) b->store[backward] = cuda_kernel(module, "attn_mask");
         if (b->hopper && b->vec < 8) b->pack[backward] = cuda_kernel(module, "attn_pack");
         free(text);
     }
@@ -76,12 +79,13 @@ static void run(const body *k, const attn_case *c, buffers *b, int pass, unsigne
     if (k->hopper && k->vec < 8 && pass != DELTA)
         for (int i = 0; i < 4; i++)
             x[i < 3 ? i : CASE_DO] = b->packed + 2 * (cuda_pointer)AN_HOPPER_PACKED_AT(a, c->D, i);
+    cuda_pointer rng = k->store[0] ? b->mask : b->rng;
     void *args[PASSES][11] = {
-        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &b->rng, &b->n_keys, &x[CASE_O], &b->lse, &a},
+        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &rng, &b->n_keys, &x[CASE_O], &b->lse, &a},
         {&x[CASE_O], &x[CASE_DO], &b->delta, &a},
-        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &b->rng, &x[CASE_DQ], &a},
-        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &b->rng, &x[CASE_DK], &x[CASE_DV], &a},
-        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &b->rng, &x[CASE_DQ], &x[CASE_DK],
+        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &rng, &x[CASE_DQ], &a},
+        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &rng, &x[CASE_DK], &x[CASE_DV], &a},
+        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &rng, &x[CASE_DQ], &x[CASE_DK],
          &x[CASE_DV], &a}};
     const unsigned H = (unsigned)c->H, B = (unsigned)c->B;
     const int chunks = AN_HOPPER_CHUNKS(c->D), of[PASSES] = {AN_FORWARD_PASS, 0, AN_DQ_PASS, AN_DKV_PASS, k->back};
@@ -110,6 +114,16 @@ static void pack(const body *k, const attn_case *c, buffers *b, int backward)
              backward ? 4 : 3, 128, args);
 }
 
+/* Before the forward pass, or all of backward, where there is dropout: its bits. */
+static void store_mask(const body *k, const attn_case *c, buffers *b, int backward)
+{
+    struct an_attn_args a = c->args;
+    void *args[] = {&b->rng, &b->mask, &a};
+    if (!k->store[backward]) return;
+    cuda_run(k->store[backward], blocks(c->T, 64) * (unsigned)c->B, (unsigned)c->H,
+             blocks(blocks(c->S, 64), AN_MASK_TILES), 128, args);
+}
+
 /* ---------------------------------------------------------------------------------------------- right? */
 
 /* What any of the passes needs. */
@@ -118,6 +132,12 @@ static an_i64 scratch_words(size_t heads, int T)
     const an_i64 whole = AN_HOPPER_WORDS(AN_WHOLE_PASS, (an_i64)heads, T),
                  shared = AN_HOPPER_WORDS(AN_SHARED_PASS, (an_i64)heads, T);
     return whole > shared ? whole : shared;
+}
+
+/* Of the passes of wide heads: the others need less. */
+static cuda_pointer mask_new(const attn_case *c)
+{
+    return cuda_new((size_t)AN_MASK_BYTES(AN_DKV_PASS, (an_i64)c->B * c->H, c->T, c->S), NULL);
 }
 
 static buffers upload(const attn_case *c)
@@ -136,13 +156,14 @@ static buffers upload(const attn_case *c)
     b.delta = cuda_new((size_t)scratch_words(heads, c->T) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
     b.packed = cuda_new(2 * (size_t)AN_HOPPER_PACKED_AT(c->args, c->D, 4), NULL);
+    b.mask = mask_new(c);
     return b;
 }
 static void release(buffers *b)
 {
     for (int t = 0; t < CASE_TENSORS; t++) cuda.release(b->x[t]);
     cuda.release(b->lse), cuda.release(b->delta), cuda.release(b->rng), cuda.release(b->n_keys),
-        cuda.release(b->packed);
+        cuda.release(b->packed), cuda.release(b->mask);
 }
 
 /* Runs everything as if on so many multiprocessors; the results go to out. */
@@ -153,7 +174,7 @@ static void run_all(const body *k, const attn_case *c, buffers *b, unsigned mult
     for (int i = 0; i < 4; i++)
         cuda_check(cuda.set8(b->x[results[i]], 0xff, 2 * case_elements(c, results[i])), "poisoning");
     for (int pass = 0; pass < (c->n_keys < 0 ? PASSES : 1); pass++) {
-        if (pass <= DELTA) pack(k, c, b, pass);
+        if (pass <= DELTA) pack(k, c, b, pass), store_mask(k, c, b, pass);
         if (has(k, pass)) run(k, c, b, pass, multiprocessors);
     }
     cuda_check(cuda.synchronize(), "running");
@@ -175,8 +196,8 @@ static int check(const body *k, attn_case c)
     case_new(&c, 11), case_solve(&c);
     buffers b = upload(&c);
     for (int g = 0; g < GRIDS; g++) run_all(k, &c, &b, grids[g], got[g]);
-    printf("D=%d back=%d H=%d T=%d S=%d%s p=%g keys=%d first=%u:", c.D, k->back, c.H, c.T, c.S,
-           c.causal ? " causal" : "", (double)c.p, c.n_keys, c.rng[1]);
+    printf("D=%d back=%d mask=%d H=%d T=%d S=%d%s p=%g keys=%d first=%u:", c.D, k->back, k->store[0] != NULL, c.H, c.T,
+           c.S, c.causal ? " causal" : "", (double)c.p, c.n_keys, c.rng[1]);
     for (int t = CASE_O; t < CASE_TENSORS; t++) {
         if (!got[0][t]) continue;
         double e = case_error(&c, t, got[0][t]);
@@ -192,10 +213,10 @@ static int check(const body *k, attn_case c)
 }
 
 /* some: fewer shapes, for heads whose code differs in how rows are copied alone. */
-static int check_all(int D, int back, int causal, int dropout, int some)
+static int check_all(int D, int back, int causal, int dropout, int mask, int some)
 {
     float p = dropout ? 0.2f : 0.0f;
-    body body = {.hopper = 1, .back = back, .D = D, .vec = vec_of(D)}, *k = &body;
+    body body = {.hopper = 1, .back = back, .D = D, .vec = vec_of(D), .mask = mask}, *k = &body;
     build(k, causal, dropout);
     int wrong = check(k, (attn_case){.B = 2, .H = 3, .T = 197, .S = 197, .causal = causal, .n_keys = -1, .p = p});
     wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 67, .S = 331, .causal = causal, .n_keys = -1, .p = p});
@@ -215,7 +236,8 @@ static int check_head(int D)
     for (int i = 0; i < 3; i++)
         for (int variant = 0; variant < 4; variant++)
             if ((D > 64) == (passes[i] == AN_DKV_PASS) && (!some || variant == 0 || variant == 3))
-                wrong += check_all(D, passes[i], variant & 1, variant >> 1, some);
+                wrong += check_all(D, passes[i], variant & 1, variant >> 1, 0, some) +
+                         (variant > 1 ? check_all(D, passes[i], variant & 1, 1, 1, some) : 0);
     return wrong;
 }
 
@@ -253,6 +275,7 @@ static buffers upload_model(attn_case *c)
     b.delta = cuda_new((size_t)scratch_words(heads, c->T) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
     b.packed = cuda_new(2 * (size_t)AN_HOPPER_PACKED_AT(c->args, c->D, 4), NULL);
+    b.mask = mask_new(c);
     return b;
 }
 
@@ -265,46 +288,58 @@ static void time_model(attn_case c)
     c.args = (struct an_attn_args){.B = c.B, .H = c.H, .T = c.T, .S = c.T, .scale = 0.125f, .stream = 77};
     c.args.keep_scale = 1.0f / (1.0f - c.p), c.args.keep_at_least = attn_keep_at_least(c.p);
     buffers b = upload_model(&c);
-    printf("B=%d H=%d T=%d D=%d causal p=%g:        forward  backward   us; TFLOP/s forward, backward\n", c.B, c.H, c.T,
-           c.D, (double)c.p);
-    for (int back = -1; back <= AN_DKV_PASS; back++) {
+    printf("B=%d H=%d T=%d D=%d causal p=%g:                      forward  backward   us; TFLOP/s forward, backward\n",
+           c.B, c.H, c.T, c.D, (double)c.p);
+    for (int way = -1; way <= 2 * AN_DKV_PASS + 1; way++) {
+        const int back = way < 0 ? -1 : way / 2, mask = way > 0 && way % 2;
         float best[2] = {0}; /* forward, all of backward */
-        body k = {.hopper = back >= 0, .back = back, .D = c.D, .vec = vec_of(c.D)};
+        body k = {.hopper = back >= 0, .back = back, .D = c.D, .vec = vec_of(c.D), .mask = mask};
+        if (mask && c.p <= 0) continue;
         if (back < 0 ? c.D % 16 != 0 : back == AN_FORWARD_PASS || (c.D > 64) != (back == AN_DKV_PASS)) continue;
         build(&k, 1, c.p > 0);
         for (int round = 0; round < ROUNDS; round++)
             for (int backward = 0; backward < 2; backward++) {
                 cuda_clock(0);
                 for (int r = 0; r < RUNS; r++) {
-                    pack(&k, &c, &b, backward);
+                    pack(&k, &c, &b, backward), store_mask(&k, &c, &b, backward);
                     for (int pass = backward; pass < (backward ? PASSES : 1); pass++)
                         if (has(&k, pass)) run(&k, &c, &b, pass, (unsigned)multiprocessors);
                 }
                 float ms = cuda_clock(1) / RUNS;
                 if (round == 1 || (round && ms < best[backward])) best[backward] = ms;
             }
-        printf("  %-38s %9.1f %9.1f; %4.0f %4.0f\n",
+        printf("  %-38s%-14s %9.1f %9.1f; %4.0f %4.0f\n",
                back < 0                 ? "attn_bf16.inc"
                : back == AN_WHOLE_PASS  ? "attn_hopper.inc, whole heads"
                : back == AN_SHARED_PASS ? "attn_hopper.inc, shared heads"
                                         : "attn_hopper.inc, two passes",
-               (double)best[0] * 1e3, (double)best[1] * 1e3, flop / (double)best[0] / 1e9,
+               mask ? ", bits stored" : "", (double)best[0] * 1e3, (double)best[1] * 1e3, flop / (double)best[0] / 1e9,
                2.5 * flop / (double)best[1] / 1e9);
     }
     cuda.release(b.x[CASE_Q]), cuda.release(b.x[CASE_O]), cuda.release(b.x[CASE_DO]), cuda.release(b.x[CASE_DQ]);
-    cuda.release(b.lse), cuda.release(b.delta), cuda.release(b.rng), cuda.release(b.n_keys), cuda.release(b.packed);
+    cuda.release(b.lse), cuda.release(b.delta), cuda.release(b.rng), cuda.release(b.n_keys), cuda.release(b.packed),
+        cuda.release(b.mask);
 }
 
 int main(int argc, char **argv)
 {
     static const int heads[] = {64, 128, 8, 16, 20, 24, 33, 40, 65, 66, 68, 72, 80, 96, 127};
-    static const attn_case models[] = {
-        {.B = 32, .H = 12, .T = 1024, .D = 64}, {.B = 8, .H = 12, .T = 1024, .D = 64},
-        {.B = 2, .H = 12, .T = 1024, .D = 64},  {.B = 64, .H = 6, .T = 256, .D = 64, .p = 0.2f},
-        {.B = 8, .H = 12, .T = 4096, .D = 64},  {.B = 2, .H = 12, .T = 16384, .D = 64},
-        {.B = 16, .H = 6, .T = 2048, .D = 128}, {.B = 4, .H = 16, .T = 512, .D = 128, .p = 0.2f},
-        {.B = 1, .H = 6, .T = 16384, .D = 128}, {.B = 32, .H = 6, .T = 1021, .D = 65},
-        {.B = 32, .H = 8, .T = 1024, .D = 96},  {.B = 32, .H = 12, .T = 1024, .D = 32}};
+    static const attn_case models[] = {{.B = 32, .H = 12, .T = 1024, .D = 64},
+                                       {.B = 8, .H = 12, .T = 1024, .D = 64},
+                                       {.B = 2, .H = 12, .T = 1024, .D = 64},
+                                       {.B = 64, .H = 6, .T = 256, .D = 64, .p = 0.2f},
+                                       {.B = 8, .H = 12, .T = 4096, .D = 64},
+                                       {.B = 2, .H = 12, .T = 16384, .D = 64},
+                                       {.B = 16, .H = 6, .T = 2048, .D = 128},
+                                       {.B = 4, .H = 16, .T = 512, .D = 128, .p = 0.2f},
+                                       {.B = 1, .H = 6, .T = 16384, .D = 128},
+                                       {.B = 32, .H = 6, .T = 1021, .D = 65},
+                                       {.B = 5, .H = 14, .T = 2876, .D = 48, .p = 0.2f},
+                                       {.B = 1, .H = 9, .T = 14316, .D = 65, .p = 0.1f},
+                                       {.B = 330, .H = 33, .T = 99, .D = 40, .p = 0.1f},
+                                       {.B = 2, .H = 13, .T = 4096, .D = 40, .p = 0.2f},
+                                       {.B = 32, .H = 8, .T = 1024, .D = 96},
+                                       {.B = 32, .H = 12, .T = 1024, .D = 32}};
     int wrong = 0, times = argc == 1;
     setvbuf(stdout, NULL, _IOLBF, 0); /* what hangs is seen */
     cuda_begin();

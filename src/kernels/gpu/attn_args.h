@@ -74,3 +74,14 @@ struct an_attn_args {
 #define AN_HOPPER_PACKED_AT(a, d, tensor)                                                                              \
     (((an_i64)((tensor) > 0) + ((tensor) > 3)) * (a).B * (a).H * (a).T * AN_HOPPER_PITCH(d) +                          \
      (an_i64)((tensor) > 2 ? 2 : (tensor) > 1 ? 1 : 0) * (a).B * (a).H * (a).S * AN_HOPPER_PITCH(d))
+/* Dropout's bits (attn_mask in attn_hopper.inc): 1 an element, set where it is kept, in tiles of 64 queries x 64 keys of AN_MASK_WORDS words. In
+ * the order of the passes that hold queries: tiles [B, H, queries, keys], word 64 s + i of a tile: keys [32 s, 32 s + 32) of query i. For those that
+ * hold keys: queries and keys change places. The two kernels of heads wider than 64 have both, one behind the other. */
+#define AN_MASK_WORDS 128
+#define AN_MASK_TILES 8 /* of a block of attn_mask */
+#define AN_MASK_SIDE(n)        (((n) + 63) / 64)
+#define AN_MASK_BY_QUERY(pass) (!AN_HOPPER_FIVE(pass))
+#define AN_MASK_ONE(heads, T, S) ((an_i64)(heads) * AN_MASK_SIDE(T) * AN_MASK_SIDE(S) * AN_MASK_WORDS)
+#define AN_MASK_KEYS_AT(pass, heads, T, S) (AN_MASK_BY_QUERY(pass) ? AN_MASK_ONE(heads, T, S) : 0)
+#define AN_MASK_BYTES(pass, heads, T, S)                                                                               \
+    (4 * AN_MASK_ONE(heads, T, S) * (AN_MASK_BY_QUERY(pass) + AN_HOPPER_KEYS(pass)))
