@@ -91,7 +91,8 @@ static an_status number(an_err *err, const char *name, int otherwise, int *out)
     return AN_OK;
 }
 
-static an_status check_job(an_err *err, const launcher *l, const an_comm_job *j)
+/* `here`: how many ranks this host has. */
+static an_status check_job(an_err *err, const launcher *l, const an_comm_job *j, int here)
 {
     if (j->rank < 0)
         return an_fail(
@@ -102,8 +103,31 @@ static an_status check_job(an_err *err, const launcher *l, const an_comm_job *j)
     if (j->rank >= j->ranks)
         return an_fail(err, AN_E_USAGE, "%s=%d and %s=%d in the environment contradict each other", l->rank, j->rank,
                        l->ranks, j->ranks);
+    if (here < 1 || here > j->ranks)
+        return an_fail(err, AN_E_USAGE, "%s=%d and %s=%d in the environment contradict each other", l->local_ranks,
+                       here, l->ranks, j->ranks);
     if (j->ranks > AN_COMM_RANKS)
         return an_fail(err, AN_E_UNSUPPORTED, "%s=%d: a job has 1 to %d ranks", l->ranks, j->ranks, AN_COMM_RANKS);
+    return AN_OK;
+}
+
+/* Variables of torchrun's that were left in the environment of processes that MPI's launcher starts would give all of them one
+ * rank. Those of srun may differ: it also starts other launchers, one a host. */
+static an_status check_mpi_agrees(an_err *err, const launcher *l, const an_comm_job *j)
+{
+    for (size_t i = 0; i < AN_COUNT(launchers) && !l->mpi; i++) {
+        const launcher *other = &launchers[i];
+        int rank, ranks;
+        if (!other->mpi || other->hosts || (other->only_with && !getenv(other->only_with))) continue;
+        AN_TRY(number(err, other->ranks, 1, &ranks));
+        AN_TRY(number(err, other->rank, j->rank, &rank));
+        if (ranks < 2 || (ranks == j->ranks && rank == j->rank)) continue;
+        return an_fail(
+            err, AN_E_USAGE,
+            "%s=%d of %s=%d and %s=%d of %s=%d in the environment contradict each other: unset those that are "
+            "not of this job",
+            l->rank, j->rank, l->ranks, j->ranks, other->rank, rank, other->ranks, ranks);
+    }
     return AN_OK;
 }
 
@@ -134,7 +158,8 @@ an_status an_comm_job_read(an_err *err, an_comm_job *out)
         AN_TRY(number(err, l->local_rank, j.rank, &j.local_rank));
         AN_TRY(number(err, l->local_ranks, j.ranks, &here));
         AN_TRY(number(err, l->hosts, 1, &hosts));
-        AN_TRY(check_job(err, l, &j));
+        AN_TRY(check_job(err, l, &j, here));
+        AN_TRY(check_mpi_agrees(err, l, &j));
         j.several_hosts = here != j.ranks || hosts > 1;
         j.mpi = l->mpi;
         snprintf(j.launcher, sizeof j.launcher, "%s", l->name);
@@ -166,6 +191,17 @@ static bool is_locked(int fd, int rank)
     return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+/* Gives the file its size, and takes the memory for it: a page that /dev/shm has no room for would kill the rank that writes to
+ * it (SIGBUS). An error's number; 0: none. */
+static int size_file(int fd, size_t bytes)
+{
+#ifdef __linux__
+    return posix_fallocate(fd, 0, (off_t)bytes);
+#else
+    return ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
+#endif
+}
+
 static an_comm_shared *map_file(int fd, size_t bytes)
 {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -192,16 +228,25 @@ static an_status make_file(an_err *err, const an_comm_job *j, const char *path, 
     unlink(path); /* of an earlier job; a file of another user stays, and the next line fails */
     *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (*fd < 0) return an_fail(err, AN_E_ENV, "%s: the ranks of the job cannot meet there: %s", path, strerror(errno));
-    if (!lock_byte(*fd, 0) || ftruncate(*fd, (off_t)bytes) != 0 || !(*out = map_file(*fd, bytes)))
+    int code = lock_byte(*fd, 0) ? size_file(*fd, bytes) : errno;
+    if (!code && !(*out = map_file(*fd, bytes))) code = errno;
+    if (code)
         return an_fail(err, AN_E_ENV, "%s: %zu bytes of shared memory for the ranks of the job: %s", path, bytes,
-                       strerror(errno));
+                       strerror(code));
     (*out)->ranks = j->ranks;
     (*out)->version = an_comm_version();
     atomic_store(&(*out)->ready, AN_COMM_MAGIC);
     return AN_OK;
 }
 
-/* *out stays NULL where rank 0 has not made the file yet. */
+/* Lets go of a job's memory without a trace: a rank that closes it says that it leaves. */
+static void unmap_file(an_comm_shared **shared, size_t bytes)
+{
+    munmap(*shared, bytes);
+    *shared = NULL;
+}
+
+/* *out stays NULL where rank 0 has not made the file yet, and where this process is no rank of its job. */
 static an_status try_file(an_err *err, const an_comm_job *j, const char *path, size_t bytes, int *fd,
                           an_comm_shared **out)
 {
@@ -212,14 +257,17 @@ static an_status try_file(an_err *err, const an_comm_job *j, const char *path, s
         fstat(*fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == getuid() && (facts.st_mode & 077) == 0;
     if (!ours || !is_locked(*fd, 0) || facts.st_size != (off_t)bytes || !(*out = map_file(*fd, bytes))) return AN_OK;
     if (atomic_load(&(*out)->ready) != AN_COMM_MAGIC) {
-        munmap(*out, bytes);
-        *out = NULL;
+        unmap_file(out, bytes);
         return AN_OK;
     }
-    if ((*out)->version != an_comm_version() || (*out)->ranks != j->ranks)
+    if ((*out)->version != an_comm_version() || (*out)->ranks != j->ranks) {
+        unmap_file(out, bytes);
         return an_fail(err, AN_E_USAGE, "rank %d is another version of anneal than rank 0, or of another job", j->rank);
-    if (!lock_byte(*fd, j->rank))
+    }
+    if (!lock_byte(*fd, j->rank)) {
+        unmap_file(out, bytes);
         return an_fail(err, AN_E_USAGE, "two processes say that they are rank %d of this job", j->rank);
+    }
     return AN_OK;
 }
 

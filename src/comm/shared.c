@@ -108,11 +108,15 @@ an_status an_comm_shared_status(an_err *err, const an_comm *c)
     return an_fail(err, code, "rank %d: %.1000s", (int)s->failed_rank, s->failed_text);
 }
 
-/* Records what this rank has seen of another, and returns it. */
+/* Records what this rank has seen of another, and returns the failure that came first. One that another rank has claimed can be
+ * read a moment later, or never: that rank may be killed before it has written it. */
 static an_status give_up(an_err *err, an_comm *c, an_status code, const char *sentence)
 {
     an_comm_fail(c, -1, code, sentence);
-    return an_comm_status(err, c);
+    for (int i = 0; i < 100 && !atomic_load(&c->shared->failed); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    AN_TRY(an_comm_status(err, c));
+    return an_fail(err, code, "%s", sentence);
 }
 
 /* ---- barriers */

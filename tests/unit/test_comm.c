@@ -4,7 +4,7 @@
 #define _DEFAULT_SOURCE
 #include "lib/test.h"
 
-#include "comm/comm.h"
+#include "comm/shared.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -331,6 +331,28 @@ static int disagrees(an_comm *c, int rank, int ranks)
                : 2;
 }
 
+static int is_killed_while_it_fails(an_comm *c, int rank, int ranks)
+{
+    an_err err = {0};
+    (void)ranks;
+    if (rank == 1) {
+        atomic_store(&c->shared->claimed, 1); /* as an_comm_fail, which then writes the sentence */
+        raise(SIGKILL);
+    }
+    return an_comm_barrier(&err, c) == AN_E_ENV && says(&err, "for rank 1", ", which hangs") ? 0 : 1;
+}
+
+static void a_rank_that_is_killed_while_it_says_that_it_failed_ends_the_others(void **state)
+{
+    (void)state;
+    int codes[AN_COMM_RANKS];
+    setenv("ANNEAL_COMM_TIMEOUT", "1", 1);
+    run_ranks(2, is_killed_while_it_fails, codes);
+    unsetenv("ANNEAL_COMM_TIMEOUT");
+    assert_int_equal(codes[0], 0);
+    assert_int_equal(codes[1], 128 + SIGKILL);
+}
+
 static void a_rank_that_leaves_hangs_or_does_something_else_is_named_on_every_rank(void **state)
 {
     (void)state;
@@ -406,9 +428,22 @@ static void the_variables_of_torchrun_srun_and_mpirun_are_understood(void **stat
     assert_true(j.several_hosts && !j.mpi);
     assert_int_equal(an_comm_join_mpi(&err, &j, &c), AN_E_UNSUPPORTED); /* torchrun starts no processes of MPI */
     assert_non_null(strstr(err.text, "mpirun -n 2"));
+    for (int bad = 0; bad < 4; bad += 3) { /* more ranks on this host than in all, or none */
+        setenv("LOCAL_WORLD_SIZE", bad ? "3" : "0", 1);
+        an_err_clear(&err);
+        assert_int_equal(an_comm_job_read(&err, &j), AN_E_USAGE);
+        assert_non_null(strstr(err.text, "contradict"));
+    }
     setenv("LOCAL_WORLD_SIZE", "2", 1);
     assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
     assert_true(j.ranks == 2 && j.rank == 1 && strcmp(j.launcher, "torchrun") == 0);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1), setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* a script that hands them on */
+    assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
+    an_err_clear(&err);
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1); /* RANK was exported, so that all are rank 1 */
+    assert_int_equal(an_comm_job_read(&err, &j), AN_E_USAGE);
+    assert_non_null(strstr(err.text, "RANK=1 of WORLD_SIZE=2 and OMPI_COMM_WORLD_RANK=0 of OMPI_COMM_WORLD_SIZE=2"));
+    an_err_clear(&err);
     clear_environment();
 }
 
@@ -458,6 +493,36 @@ static void a_second_rank_0_of_a_job_is_refused_and_the_first_goes_on(void **sta
     int code;
     assert_int_equal(waitpid(first, &code, 0), first);
     assert_int_equal(code, 0);
+}
+
+static void a_second_rank_1_of_a_job_is_refused_and_the_first_goes_on(void **state)
+{
+    an_err err = {0};
+    an_comm_job j = {.rank = 0, .ranks = 3, .launcher = "a test"};
+    an_comm *c;
+    pid_t pid[2];
+    (void)state;
+    snprintf(j.key, sizeof j.key, "second/%ld", (long)getpid());
+    setenv("ANNEAL_COMM_TIMEOUT", "30", 1);
+    for (int r = 0; r < 2; r++) {
+        j.rank = r;
+        if ((pid[r] = fork()) == 0) _exit(an_comm_join(&err, &j, &c) != AN_OK || an_comm_barrier(&err, c) != AN_OK);
+    }
+    usleep(500000); /* both are there, and wait for rank 2 */
+    assert_int_equal(an_comm_join(&err, &j, &c), AN_E_USAGE);
+    assert_non_null(strstr(err.text, "two processes say that they are rank 1"));
+    an_err_clear(&err);
+    j.rank = 2;
+    assert_int_equal(an_comm_join(&err, &j, &c), AN_OK);
+    usleep(100000); /* the others wait in the barrier, and look at those that are missing */
+    assert_int_equal(an_comm_barrier(&err, c), AN_OK);
+    an_comm_close(c);
+    unsetenv("ANNEAL_COMM_TIMEOUT");
+    for (int r = 0; r < 2; r++) {
+        int code;
+        assert_int_equal(waitpid(pid[r], &code, 0), pid[r]);
+        assert_int_equal(code, 0);
+    }
 }
 
 static void ranks_that_another_program_started_find_one_another_and_notice_a_killed_one(void **state)
@@ -618,8 +683,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(gathers_and_broadcasts_of_any_size_arrive_whole),
         cmocka_unit_test(the_first_failure_reaches_every_rank_with_its_rank_and_sentence),
         cmocka_unit_test(a_rank_that_leaves_hangs_or_does_something_else_is_named_on_every_rank),
+        cmocka_unit_test(a_rank_that_is_killed_while_it_says_that_it_failed_ends_the_others),
         cmocka_unit_test(the_variables_of_torchrun_srun_and_mpirun_are_understood),
         cmocka_unit_test(a_second_rank_0_of_a_job_is_refused_and_the_first_goes_on),
+        cmocka_unit_test(a_second_rank_1_of_a_job_is_refused_and_the_first_goes_on),
         cmocka_unit_test(ranks_that_another_program_started_find_one_another_and_notice_a_killed_one),
         cmocka_unit_test(over_open_mpi_every_promise_holds_as_over_shared_memory),
         cmocka_unit_test(over_mpich_every_promise_holds_as_over_shared_memory),
