@@ -81,6 +81,17 @@ static int count_gpus(void)
     return n;
 }
 
+/* NCCL refuses two ranks on one GPU, in words of its own and late. */
+static an_status check_devices_differ(an_err *err, const char *devices, int n)
+{
+    for (int r = 0; r < n; r++)
+        for (int other = 0; other < r; other++)
+            if (gpu_number(devices, r) == gpu_number(devices, other))
+                return an_fail(err, AN_E_USAGE, "devices=%.60s names GPU %ld twice: each device is a rank", devices,
+                               gpu_number(devices, r));
+    return AN_OK;
+}
+
 /* How many ranks the arguments ask for; 1: this process alone. */
 static an_status count_ranks(an_err *err, const an_rank_values *v, int *out)
 {
@@ -110,7 +121,7 @@ static an_status count_ranks(an_err *err, const an_rank_values *v, int *out)
         return an_fail(err, AN_E_USAGE, "ranks=%lld and devices=%.60s: each device is a rank; leave ranks out",
                        (long long)v->ranks, d);
     *out = n;
-    return AN_OK;
+    return check_devices_differ(err, d, n);
 }
 
 static an_status read_values(an_err *err, const an_args *args, an_rank_values *out)

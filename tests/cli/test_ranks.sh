@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_ranks.sh: several processes train one model: their losses are those of one, in exact mode every bit; one that is killed
 # ends all with a sentence; Ctrl-C saves once; any number of ranks goes on; torchrun's variables are understood.
-plan=11
+plan=12
 . "$(dirname "$0")/tap.sh"
 unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_STEP_ID
 more="$tiny seed=5 device=cpu threads=1 gradient_accumulation_steps=4 eval_interval=5 log_interval=2 --quiet"
@@ -92,6 +92,9 @@ code_is 1
 train no devices=0,x
 code_is 1
 says stderr "it is auto, a number of GPUs, or their numbers with commas between"
+train no devices=1,0,01
+code_is 1
+says stderr "devices=1,0,01 names GPU 1 twice"
 [ ! -e "$dir/no" ] || fault "a refused run has made its folder"
 ok "micro-batches that do not divide, and devices that are none, are refused with a sentence"
 
@@ -168,6 +171,19 @@ WORLD_SIZE=2 train job max_iters=20
 code_is 1
 says stderr "unset WORLD_SIZE, or start the processes with torchrun"
 ok "torchrun's variables: the same bits as ranks=2; WORLD_SIZE without RANK is refused"
+
+if unshare -rm sh -c 'mount -t tmpfs -o size=1m none /dev/shm' 2>/dev/null; then
+    # shellcheck disable=SC2086
+    run_in_little() { WORLD_SIZE=2 RANK=0 unshare -rm sh -c 'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"' sh "$program" train macbook out="$dir/no" $more max_iters=2 >"$dir/stdout" 2>"$dir/stderr"; }
+    run_in_little
+    code=$?
+    code_is 2
+    says stderr "bytes of shared memory for the ranks of the job: No space left on device"
+    one_line stderr
+    ok "a /dev/shm without room for the ranks' memory is refused with a sentence"
+else
+    ok "a /dev/shm without room for the ranks' memory # SKIP no namespaces of mounts here"
+fi
 
 # Two hosts with folders of their own: the settings and the progress of the two runs are the same, their parameters are not.
 mkdir "$dir/host_a" "$dir/host_b"
