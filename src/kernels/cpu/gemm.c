@@ -137,17 +137,18 @@ static int64_t packed_tile(const plan *p) /* words of a packed tile: columns, or
 }
 
 /* Whether A can be multiplied without packing: its f32 elements are words already, and its rows or columns are
- * contiguous. Not when the stride maps all rows of a tile to the same few sets of the L1 cache, and no columns with AVX2,
- * whose six rows would use 24 of the 64 bytes of each line. For tile registers, the pairs of a row of whole chunks of k. */
+ * contiguous. Not when the stride maps all rows of a tile to the same few sets of the L1 cache (twelve rows 2 KiB apart; six
+ * only from 4 KiB on), and no columns with AVX2, whose six rows would use 24 of the 64 bytes of each line. For tile registers, the pairs of a row of whole chunks of k. */
 static bool readable_in_place(const plan *p)
 {
     const an_gemm_spec *s = &p->s;
     if (AN_TILES)
         return s->a_dtype == AN_BF16 && s->a_k == 1 && s->window.of != AN_WINDOW_A && s->a_m % 2 == 0 &&
                s->k % 32 == 0 && p->split_k % 32 == 0;
-    const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k;
+    const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k, same_sets = AN_VL == 8 ? 1024 : 512;
     const bool window = s->window.of == AN_WINDOW_A, columns = s->a_m == 1 && AN_VL != 8;
-    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || columns) && stride % 512 != 0 && !window;
+    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || columns) && stride % same_sets != 0 &&
+           !window;
 }
 
 /* Chooses row and column blocks: large enough to reuse packed words, small enough to give every thread work. */
