@@ -87,6 +87,10 @@ static void invent_window(conv *t, uint8_t dtype, bool deep)
         v->channels = 160, v->pixel = v->channels * t->groups;
         for (int d = 0; d < 2; d++) v->step[d] = 1, v->tap[d] = -1, v->apart[d] = 2, v->start[d] = 1, v->taps[d] = 3;
     }
+    if (t->window_b && draw(0, 2) == 0) { /* dW of few positions, of pixels that would share sets of the cache */
+        v->channels = 256, t->groups = 1, v->pixel = v->channels + draw(0, 1) * 16;
+        for (int d = 0; d < 2; d++) v->out[d] = draw(1, 4);
+    }
     t->s.a_dtype = t->s.b_dtype = dtype;
     t->image_size = (int64_t)t->images * v->in[0] * v->in[1] * v->pixel;
 }
@@ -109,7 +113,7 @@ static void invent(conv *t, uint8_t dtype, bool deep)
         s->a_m = 1, s->a_k = (int64_t)other * t->groups, s->a_b[2] = other;
         s->b_b[2] = v->channels;
         s->c_m = columns, s->c_b[2] = (int64_t)other * columns;
-        s->splits = draw(1, 3);
+        s->splits = v->channels == 256 ? 1 : draw(1, 3);
         t->other_size = (int64_t)positions * other * t->groups;
     } else { /* other [n][k] or [k][n] */
         const bool by_k = draw(0, 1);

@@ -63,6 +63,8 @@ enum {
     SUMS_BYTES = 96 << 10,   /* of a block of lines */
     STRIP = 128,             /* columns that are passed to the epilogue together */
     TASKS = 16,              /* least number of tasks, where there are enough lines */
+    MOST_POSITIONS = 256,    /* of a dW whose positions are all summed at once: vectors of dy stay in the L1 cache, */
+    IMAGES_BYTES = 1 << 20,  /* and of all images, padded, a strip of channels in the L2 cache */
 };
 
 typedef struct plan {
@@ -73,6 +75,8 @@ typedef struct plan {
     int64_t panels, ld;    /* columns of the result rounded up to vectors */
     int64_t lines, blocks; /* of the result in a block, at most; blocks of an image */
     int64_t parts;         /* dW: tasks of a chain */
+    int64_t pitch;         /* floats from a pixel of the buffer to the next */
+    bool at_once;          /* dW of few positions: sums never lie in memory */
     int64_t shared_bytes, lines_bytes, sums_bytes;
 } plan;
 
@@ -103,6 +107,24 @@ static bool plan_positions(plan *p)
     return true;
 }
 
+/* A tile of dW reads one line of the cache a pixel: pixels a multiple of 1 KiB apart would share four of its 64 sets. */
+static bool plan_at_once(plan *p)
+{
+    const an_gemm_spec *s = p->s;
+    const an_window_spec *v = p->v;
+    p->images = s->k / v->out[0] / v->out[1];
+    if (p->members > 1 || s->splits > 1 || s->k > MOST_POSITIONS || p->images * v->out[0] > MOST_RUNS) return false;
+    const int64_t pitch = v->channels % 256 ? v->channels : v->channels + AN_VL * 2;
+    const int64_t bytes = bytes_of(p->images * image_lines(&p->in, v->out[0]) * p->in.wide * pitch);
+    if (bytes > IMAGES_BYTES) return false;
+    p->pitch = pitch;
+    p->parts = v->taps[0];
+    p->shared_bytes = bytes;
+    p->lines_bytes = bytes_of(s->k * CONV_PANEL);
+    p->sums_bytes = 2 * bytes_of(STRIP * CONV_PANEL);
+    return true;
+}
+
 static bool plan_taps(plan *p)
 {
     const an_gemm_spec *s = p->s;
@@ -113,6 +135,8 @@ static bool plan_taps(plan *p)
     p->parts = AN_MIN(an_ceil_div(TASKS, p->chains), v->taps[0]);
     p->ld = s->m;
     p->panels = an_ceil_div(s->m, CONV_PANEL);
+    p->at_once = plan_at_once(p);
+    if (p->at_once) return true;
     p->shared_bytes = bytes_of(p->chains * s->n * p->ld);
     p->lines_bytes = bytes_of(AN_MAX(image_lines(&p->in, 1) * p->in.wide * v->channels, LINES_BYTES / 4));
     p->sums_bytes = bytes_of(AN_VL * STRIP);
@@ -126,7 +150,7 @@ static bool plan_make(const an_gemm_spec *s, plan *p)
     const bool f32 = s->a_dtype == AN_F32 && s->b_dtype == AN_F32 && s->mul_dtype != AN_BF16;
     if (v->of == AN_WINDOW_NONE || !f32 || s->nb[0] != 1 || s->nb[1] != 1) return false;
     if (s->m < 1 || s->n < 1 || s->k < 1 || s->nb[2] < 1) return false;
-    *p = (plan){.s = s, .v = v, .members = s->nb[2]};
+    *p = (plan){.s = s, .v = v, .members = s->nb[2], .pitch = v->channels};
     if (!conv_lines_of(v, &p->in)) return false;
     p->panels = an_ceil_div(s->n, CONV_PANEL);
     p->ld = an_round_up(s->n, AN_VL);
@@ -152,21 +176,21 @@ typedef struct call {
 static void take_lines(const plan *p, const float *image, int64_t y, int64_t lines, float *out)
 {
     const an_window_spec *v = p->v;
-    const int64_t C = v->channels, from = AN_MIN(AN_MAX(-p->in.low[1], 0), p->in.wide),
+    const int64_t C = v->channels, pitch = p->pitch, from = AN_MIN(AN_MAX(-p->in.low[1], 0), p->in.wide),
                   to = AN_MAX(AN_MIN(v->in[1] - p->in.low[1], p->in.wide), from);
-    for (int64_t end = y + lines; y < end; y++, out += p->in.wide * C) {
+    for (int64_t end = y + lines; y < end; y++, out += p->in.wide * pitch) {
         const bool inside = y >= 0 && y < v->in[0];
         const int64_t left = inside ? from : p->in.wide, right = inside ? to : p->in.wide;
-        memset(out, 0, (size_t)(left * C) * sizeof *out);
+        memset(out, 0, (size_t)(left * pitch) * sizeof *out);
         if (right > left) {
             const float *pixel = image + (y * v->in[1] + left + p->in.low[1]) * v->pixel;
-            if (v->pixel == C)
+            if (v->pixel == C && pitch == C)
                 memcpy(out + left * C, pixel, (size_t)((right - left) * C) * sizeof *out);
             else
                 for (int64_t x = left; x < right; x++, pixel += v->pixel)
-                    memcpy(out + x * C, pixel, (size_t)C * sizeof *out);
+                    memcpy(out + x * pitch, pixel, (size_t)C * sizeof *out);
         }
-        memset(out + right * C, 0, (size_t)((p->in.wide - right) * C) * sizeof *out);
+        memset(out + right * pitch, 0, (size_t)((p->in.wide - right) * pitch) * sizeof *out);
     }
 }
 
@@ -358,6 +382,73 @@ static void add_splits_task(void *arg, int64_t task, int thread)
     }
 }
 
+/* ---- dW of few positions: a panel of dy's columns at a time, the sums of a strip of columns passed on at once -------- */
+
+static int64_t image_floats(const plan *p)
+{
+    return image_lines(&p->in, p->v->out[0]) * p->in.wide * p->pitch;
+}
+
+/* Task: an image. */
+static void take_image_task(void *arg, int64_t image, int thread)
+{
+    (void)thread;
+    const call *g = arg;
+    const plan *p = &g->p;
+    const an_window_spec *v = p->v;
+    take_lines(p, g->image + image * v->in[0] * v->in[1] * v->pixel, p->in.low[0], image_lines(&p->in, v->out[0]),
+               (float *)g->scratch + image * image_floats(p));
+}
+
+/* `sums` [column][o] are passed on as rows of o. */
+static void finish_turned(const call *g, int64_t o, int64_t width, int64_t col0, int64_t count, const float *sums,
+                          float *out, int thread)
+{
+    for (int64_t k = 0; k < count; k += AN_VL)
+        for (int64_t v = 0; v < width; v += AN_VL) {
+            vu square[AN_VL];
+            for (int64_t i = 0; i < AN_VL; i++)
+                square[i] = k + i < count ? (vu)vf_load(sums + (k + i) * CONV_PANEL + v) : (vu){0};
+            vu_transpose(square);
+            for (int64_t i = 0; i < AN_VL; i++) vu_store((an_word *)out + (v + i) * STRIP + k, square[i]);
+        }
+    finish(g, 0, o, o + width, col0, col0 + count, out, STRIP, thread);
+}
+
+/* Task: a line of the kernel, columns of dy of a panel. */
+static void at_once_task(void *arg, int64_t task, int thread)
+{
+    const call *g = arg;
+    const plan *p = &g->p;
+    const an_gemm_spec *s = p->s;
+    const an_window_spec *v = p->v;
+    const int64_t r = task % p->parts, o = task / p->parts * CONV_PANEL, C = v->channels;
+    const int64_t width = AN_MIN(s->m - o, CONV_PANEL), lines = p->images * v->out[0];
+    float *dy = (float *)(g->scratch + p->shared_bytes + thread * thread_bytes(p));
+    float *sums = dy + p->lines_bytes / 4, *out = sums + STRIP * CONV_PANEL;
+    for (int64_t k = 0; k < s->k; k++)
+        for (int64_t i = 0; i < width; i += AN_VL)
+            vf_store(dy + k * CONV_PANEL + i, vf_load(g->other + k * s->a_k + o + i));
+    conv_run run[MOST_RUNS];
+    for (int64_t i = 0; i < lines; i++)
+        run[i] = (conv_run){i / v->out[0] * image_floats(p) + i % v->out[0] * v->step[0] * p->in.wide * p->pitch,
+                            i * v->out[1] * CONV_PANEL, v->out[1]};
+    for (int64_t tap = 0; tap < v->taps[1]; tap++) {
+        const int64_t y = r * v->tap[0] + v->start[0] - p->in.low[0], x = tap * v->tap[1] + v->start[1] - p->in.low[1];
+        const float *from = (const float *)g->scratch + (y * p->in.wide + x) * p->pitch;
+        for (int64_t col = 0; col < C; col += STRIP) {
+            const int64_t count = AN_MIN(C - col, STRIP), tiles = an_ceil_div(count, CONV_ROWS);
+            for (int64_t t = 0; t < tiles; t++) {
+                const int64_t begin = count * t / tiles, rows = count * (t + 1) / tiles - begin;
+                CONV_TILES[CONV_TAPS][width / AN_VL - 1][rows - 1](run, lines, from + col + begin,
+                                                                   v->step[1] * p->pitch, dy, CONV_PANEL,
+                                                                   sums + begin * CONV_PANEL, CONV_PANEL, false);
+            }
+            finish_turned(g, o, width, (r * v->taps[1] + tap) * C + col, count, sums, out, thread);
+        }
+    }
+}
+
 /* ---- a GEMM or a convolution: the entry that the table of cpu_kernels.h calls `gemm` -------------------------------- */
 
 size_t AN_ISA_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads)
@@ -386,6 +477,11 @@ void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *s
         conv_phases_of(&p->in, &g.phases);
         an_pool_run(pool, p->members * p->panels, pack_task, &g);
         an_pool_run(pool, p->members * p->images * p->blocks, lines_task, &g);
+        return;
+    }
+    if (p->at_once) {
+        an_pool_run(pool, p->images, take_image_task, &g);
+        an_pool_run(pool, p->panels * p->parts, at_once_task, &g);
         return;
     }
     an_pool_run(pool, p->chains * p->parts, taps_task, &g);
