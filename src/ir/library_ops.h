@@ -30,6 +30,9 @@ typedef struct an_window_spec {
     int32_t out[2], in[2], taps[2], channels; /* channels of the operand: of one group */
     int32_t step[2], tap[2], start[2], apart[2];
     int32_t pixel; /* elements from a pixel of the image to the next: channels of all groups */
+    /* A library of the device runs it (an_target.library_conv). Then dX reads w as it lies, [o, r, s, c], and with 1 x 1 taps
+     * there is a window too. */
+    int32_t by_library;
 } an_window_spec;
 
 /* C[b,m,n] = sum_k A[b,m,k] * B[b,k,n].      args: A, B, C

@@ -81,6 +81,13 @@ static int64_t window_at(const an_window_spec *w, int64_t p, int64_t t)
     return y < 0 || x < 0 ? -1 : ((p / area * w->in[0] + y) * w->in[1] + x) * w->pixel + t % w->channels;
 }
 
+/* Index in w [o,r,s,n] of element (k, n) of B, where a library reads it as it lies: k counts (r,s,o). */
+static int64_t weight_at(const an_gemm_spec *s, int64_t k, int64_t n)
+{
+    const int64_t outputs = s->window.channels, taps = (int64_t)s->window.taps[0] * s->window.taps[1];
+    return (k % outputs * taps + k / outputs) * s->n + n;
+}
+
 /* Element (r,c) of the GEMM; r counts rows over all batches. */
 static double gemm_at(void *user, int64_t r, int64_t c)
 {
@@ -94,10 +101,13 @@ static double gemm_at(void *user, int64_t r, int64_t c)
         a += k * s->a_b[i];
         b += k * s->b_b[i];
     }
+    const bool as_it_lies = s->window.by_library && s->window.of == AN_WINDOW_A && s->window.tap[0] < 0; /* dX */
     double sum = 0;
     for (int64_t k = 0; k < s->k; k++) {
         const int64_t at_a = s->window.of == AN_WINDOW_A ? window_at(&s->window, m, k) : m * s->a_m + k * s->a_k;
-        const int64_t at_b = s->window.of == AN_WINDOW_B ? window_at(&s->window, k, c) : k * s->b_k + c * s->b_n;
+        const int64_t at_b = s->window.of == AN_WINDOW_B ? window_at(&s->window, k, c)
+                             : as_it_lies                ? weight_at(s, k, c)
+                                                         : k * s->b_k + c * s->b_n;
         double x = at_a < 0 ? 0 : an_dtype_load((an_dtype)s->a_dtype, p->arg[0].before, a + at_a);
         double y = at_b < 0 ? 0 : an_dtype_load((an_dtype)s->b_dtype, p->arg[1].before, b + at_b);
         if (s->mul_dtype == AN_BF16) {

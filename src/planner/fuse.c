@@ -182,11 +182,12 @@ static bool is_open_to(const an_planner *w, int32_t g, int32_t id)
 
 /* A library adds its result to a sum of GEMMs as it stores it (beta = 1; adds_in_place of gemm_cublaslt.c): the gradient of one
  * weight from several chunks of logits (compose_nn.c). What micro-batches accumulate is added elsewhere: grad_accumulate.c. */
-static bool accumulates(const an_planner *w, int32_t id, int32_t g)
+static bool accumulates(an_planner *w, int32_t id, int32_t g)
 {
     const struct an_tensor *n = w->g->node[id];
     if (g < 0 || w->group[g].kind != AN_FUSION_GEMM || n->op != AN_OP_ADD || n->dtype != AN_F32 || !same_part(w, g, id))
         return false;
+    if (an_conv_by_library(w, w->g->node[w->group[g].anchor])) return false;
     int own = 0, sums = 0;
     for (int s = 0; s < 2; s++) {
         const int32_t base = an_base(w, n->src[s]), of = w->node[base].group;
@@ -281,7 +282,7 @@ static int32_t conv_group(an_planner *w, int32_t id)
     const struct an_tensor *n = w->g->node[id];
     const int64_t rows = n->op == AN_OP_CONV2D_DW ? n->shape[0] : n->numel / n->shape[3];
     int32_t g = group_new(w, AN_FUSION_GEMM, id, rows, n->numel / rows);
-    const bool library = w->rq->target->library_gemm && an_conv_is_pointwise(w, n);
+    const bool library = (w->rq->target->library_gemm && an_conv_is_pointwise(w, n)) || an_conv_by_library(w, n);
     if (g >= 0) w->group[g].closed = n->attr[6] > 1 || library;
     return g;
 }

@@ -8,6 +8,8 @@
  *     attention             any strides with a contiguous last axis
  *     call, table of a      contiguous elements from the base's start or from inside it
  *       gather, convolution
+ *     dX that a library     weights as they lie
+ *       runs
  *     depthwise             any, with neighbouring channels: memory is read once for all taps, in vectors, and
  *       convolution, pool   channels that lie apart would be gathered at every tap
  *     pack, assignment      the whole base, contiguous
@@ -56,7 +58,8 @@ static bool accepts(an_planner *w, const struct an_tensor *n, int32_t src)
     bool ok = v.affine;
     if (ok && is_attention(n)) {
         ok = t->rank < 4 || v.stride[3] == 1 || t->shape[3] == 1;
-    } else if (ok && n->op != AN_OP_MATMUL) {
+    } else if (ok && n->op != AN_OP_MATMUL &&
+               !(n->op == AN_OP_CONV2D_DX && src == n->src[1] && an_conv_by_library(w, n))) {
         ok = is_contiguous(t, &v);
         if (n->op == AN_OP_PACK || n->op == AN_OP_ASSIGN) ok &= t->numel == w->g->node[v.base]->numel;
     }

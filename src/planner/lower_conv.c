@@ -3,10 +3,12 @@
  *
  *     y [p, o] = window of x [p, (r,s,c)] * w [(r,s,c), o]      ir/library_ops.h has all three forms
  *
- * Owns:       the choice between a GEMM and a loop kernel with one serial sum an output (lower_pool.c), and split-k of dW.
+ * Owns:       the choice between a GEMM and a loop kernel with one serial sum an output (lower_pool.c), and split-k of dW;
+ *             which of the GEMMs a library of the device runs, where it has one (an_target.library_conv).
  * Does not:   make the step: lower_gemm.c does; compute it: kernels/cpu/conv.c directly or gemm.c through gemm_im2col.h, on
  *             GPUs conv_bf16.inc or gemm.inc (codegen/gpu_module.c chooses).
- * Invariants: the choice and the splits are functions of shapes and dtypes alone, the same on every device: so are the bits.
+ * Invariants: the choice and the splits are functions of shapes and dtypes alone, the same on every device: so are the bits,
+ *             but for those of a library.
  *             (A target with loops_only, which tests use, has no GEMMs: there all are loop kernels.) */
 #include "planner/planner_internal.h"
 
@@ -90,9 +92,8 @@ static int32_t splits_of(const an_gemm_spec *s)
     return (int32_t)AN_MAX(AN_MIN(SPLIT_TASKS / tiles, s->k / MIN_POSITIONS), 1);
 }
 
-void an_conv_spec(const an_planner *w, int32_t id, an_gemm_spec *out)
+static an_gemm_spec spec_of(const an_planner *w, const struct an_tensor *n)
 {
-    const struct an_tensor *n = w->g->node[id];
     const sides s = sides_of(w, n);
     const int32_t groups = (int32_t)n->attr[6], taps = s.taps[0] * s.taps[1];
     const bool dx = n->op == AN_OP_CONV2D_DX, dw = n->op == AN_OP_CONV2D_DW;
@@ -116,7 +117,49 @@ void an_conv_spec(const an_planner *w, int32_t id, an_gemm_spec *out)
     }
     if (groups == 1) g.a_b[2] = g.b_b[2] = g.c_b[2] = 0;
     if (!an_conv_is_pointwise(w, n)) g.window = window_of(n, &s);
-    *out = g;
+    return g;
+}
+
+static an_gemm_spec library_spec(const an_planner *w, const struct an_tensor *n)
+{
+    const sides s = sides_of(w, n);
+    an_gemm_spec g = spec_of(w, n);
+    g.window = window_of(n, &s);
+    g.window.by_library = 1;
+    return g;
+}
+
+/* Whether a view [groups,r,s,o,c] of the weights is one of [o,r,s,c] as they lie in memory: how graph/grad_call.c gives
+ * them to dX. */
+static bool lies_by_outputs(const struct an_tensor *t, const an_view *v)
+{
+    const int64_t tap = t->shape[4], row = t->shape[2] * tap, filter = t->shape[1] * row;
+    const int64_t expected[5] = {t->shape[3] * filter, row, tap, filter, 1};
+    for (int i = 0; i < 5; i++)
+        if (t->shape[i] > 1 && v->stride[i] != expected[i]) return false;
+    return true;
+}
+
+/* Libraries want operands that begin at a multiple of 16 bytes, as values and states do; a part of one need not. */
+bool an_conv_by_library(an_planner *w, const struct an_tensor *n)
+{
+    enum { ALIGNMENT = 16 };
+    const an_target *t = w->rq->target;
+    if (!t->library_conv || !an_conv_is_gemm(w, n)) return false;
+    for (int i = 0; i < 2; i++) {
+        const an_view v = an_view_of(w, n->src[i], false);
+        const struct an_tensor *operand = w->g->node[n->src[i]];
+        if (v.affine && v.offset * (int64_t)an_dtype_bytes((an_dtype)v.dtype) % ALIGNMENT) return false;
+        if (i == 1 && n->op == AN_OP_CONV2D_DX && !(v.affine && lies_by_outputs(operand, &v))) return false;
+    }
+    const an_gemm_spec s = library_spec(w, n);
+    return t->library_conv(t, &s);
+}
+
+void an_conv_spec(an_planner *w, int32_t id, an_gemm_spec *out)
+{
+    const struct an_tensor *n = w->g->node[id];
+    *out = an_conv_by_library(w, n) ? library_spec(w, n) : spec_of(w, n);
 }
 
 /* What a window reads again, and the zeros of dX between strides, do not count. */

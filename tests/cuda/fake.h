@@ -50,6 +50,15 @@ static inline void fake_build(void)
     fake_reset();
 }
 
+/* From now on there is a cuDNN, or none again. */
+static inline void fake_cudnn(bool there)
+{
+    char path[512];
+    if (fake_is_real()) return;
+    snprintf(path, sizeof path, "%s/libcudnn.so.9", getenv("ANNEAL_CUDA_PATH"));
+    if (there ? symlink("libcuda.so.1", path) && access(path, F_OK) : unlink(path)) fail_msg("%s: no link", path);
+}
+
 /* Fails with the first misuse that was seen, or what was left behind. */
 static inline void fake_clean(void)
 {

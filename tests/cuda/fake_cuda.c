@@ -1,4 +1,4 @@
-/* fake_cuda.c: libcuda.so.1, libnvrtc.so.13 and libcublasLt.so.13 in one shared library that needs no GPU, strict about
+/* fake_cuda.c: libcuda.so.1, libnvrtc.so.13, libcublasLt.so.13 and libcudnn.so.9 in one shared library that needs no GPU, strict about
  * how it is used. tests/cuda/fake.h builds it and points ANNEAL_CUDA_PATH at it.
  *
  * Owns:      device memory (malloc, filled with signalling garbage), contexts, streams, events, modules, graphs; what
@@ -50,7 +50,9 @@ typedef enum kind {
     DESC,
     LAYOUT,
     PREFERENCE,
-    HANDLE
+    HANDLE,
+    DNN_HANDLE,
+    OBJECT
 } kind;
 
 typedef struct thing { /* anything with a handle */
@@ -73,7 +75,7 @@ static thing things[MOST];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     int context, current, captures;
-    size_t used_bytes, most_bytes, ops, kernels, gemms, graphs, to_device, to_host, host_bytes,
+    size_t used_bytes, most_bytes, ops, kernels, gemms, convs, graphs, to_device, to_host, host_bytes,
         beside, /* captured calls that do not wait for the one before */
         follow,
         last_kernel; /* kernels that may begin before the one before them has ended; the number of the last kernel */
@@ -296,9 +298,10 @@ EXPORT int cuDevicePrimaryCtxRetain(void **c, int d)
 }
 EXPORT int cuDevicePrimaryCtxRelease_v2(int d)
 {
-    static const char *const names[] = {
-        "",      "allocation", "pinned block", "stream",      "event",  "module",     "function",
-        "graph", "graph exec", "program",      "description", "layout", "preference", "cuBLASLt handle"};
+    static const char *const names[] = {"",           "allocation",      "pinned block", "stream",
+                                        "event",      "module",          "function",     "graph",
+                                        "graph exec", "program",         "description",  "layout",
+                                        "preference", "cuBLASLt handle", "cuDNN handle", "cuDNN description"};
     CALL("cuDevicePrimaryCtxRelease_v2");
     (void)d;
     if (--state.context > 0) DONE(0);
@@ -313,9 +316,9 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int d)
         if (f) {
             fprintf(f,
                     "kernels %zu gemms %zu captures %d replays %zu beside %zu to_device %zu to_host %zu bytes %zu "
-                    "follow %zu\n",
+                    "follow %zu convs %zu\n",
                     state.kernels, state.gemms, state.captures, state.graphs, state.beside, state.to_device,
-                    state.to_host, state.host_bytes, state.follow);
+                    state.to_host, state.host_bytes, state.follow, state.convs);
             fclose(f);
         }
     }
@@ -801,4 +804,5 @@ EXPORT int cuLaunchKernelEx(const struct config *c, thing *f, void **params, voi
 }
 
 #include "fake_libraries.h"
+#include "fake_cudnn.h"
 #include "fake_nccl.h"

@@ -145,8 +145,17 @@ static size_t scratch_of(const an_target *t, const an_kernel *k)
 static size_t gemm_scratch(const an_target *t, const an_kernel *k, const an_loop_kernel *epilogue)
 {
     an_gemm_plan p;
+    if (k->u.gemm.window.by_library) {
+        const an_conv_plan *conv = an_cuda_conv_plan(t->backend, &k->u.gemm);
+        return conv ? (size_t)an_cuda_conv_workspace(conv) : 0;
+    }
     bool library = an_cuda_gemm_plan(t->backend, &k->u.gemm, epilogue, &p);
     return library ? (size_t)p.scratch_bytes : scratch_of(t, k);
+}
+
+static bool library_conv(const an_target *t, const an_gemm_spec *s)
+{
+    return an_cuda_conv_plan(t->backend, s) != NULL;
 }
 
 static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k)
@@ -211,6 +220,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
     AN_TRY(check_switch(err, "ANNEAL_CUDA_DECODE"));
     AN_TRY(check_switch(err, "ANNEAL_CUDA_ROWS"));
     AN_TRY(check_switch(err, "ANNEAL_CUDA_FOLLOW"));
+    AN_TRY(check_switch(err, "ANNEAL_CUDNN"));
     cuda_modes(o, &d->exact, &d->tf32);
     if (d->exact && d->tf32)
         return an_fail(err, AN_E_USAGE, "exact and tf32 are both asked for, and exclude each other: leave one out");
@@ -228,6 +238,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
                             .scratch = scratch_of,
                             .gemm_scratch = gemm_scratch,
                             .fuses_epilogue = fuses_epilogue,
+                            .library_conv = library_conv,
                             .side_by_side = true,
                             .in_flight = STEPS_IN_FLIGHT};
     return read_variables(err, d);
@@ -237,7 +248,9 @@ static void cuda_close(an_device *d)
 {
     if (!d) return;
     if (d->context && !d->lost && !d->cu.context_use(d->context) && d->stream) an_cuda_wait_idle(d);
-    if (d->context && !d->lost && !d->cu.context_use(d->context)) {
+    const bool reachable = d->context && !d->lost && !d->cu.context_use(d->context);
+    an_cuda_convs_close(d, reachable);
+    if (reachable) {
         an_cuda_leave(d);
         if (d->lt_handle) d->lt.destroy(d->lt_handle);
         for (int i = 0; i < AN_CUDA_EVENTS; i++)
@@ -284,6 +297,8 @@ static an_status make_device(an_err *err, an_device *d)
     d->target.exact = d->exact;
     d->has_lt = !d->exact && an_cublaslt_find(&quiet, d->cu.version / 1000, &d->lt) == AN_OK;
     d->target.library_gemm = d->has_lt;
+    /* On demand, until the whole table of shapes is checked on a GPU (bench/conv). */
+    if (!d->exact && asked(false, "ANNEAL_CUDNN")) (void)an_cuda_convs_open(&(an_err){0}, d);
     if (!d->has_lt && !d->exact) snprintf(d->note, sizeof d->note, "cuda: %.480s", quiet.text);
     return AN_OK;
 }

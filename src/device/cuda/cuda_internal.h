@@ -4,6 +4,7 @@
  *     nvrtc.c            kernel texts to machine code, and the cache of it
  *     lower_launches.c   a plan to a list of operations on the stream
  *     gemm_cublaslt.c    which GEMMs cuBLASLt runs, and how
+ *     conv_cudnn.c       which convolutions cuDNN runs, and how
  *     gemm_hopper.c      which GEMMs our own sm_90a kernel runs, with a fused epilogue
  *     nccl.c             exchanges between the GPUs of several ranks
  *     links.c            how the GPUs of this machine reach one another
@@ -47,6 +48,7 @@ struct an_device {
     nccl_comm nccl_comm;  /* NULL: no plan has exchanged yet */
     struct an_comm *comm; /* NULL: a process alone */
     lt_handle lt_handle;
+    struct an_cuda_convs *convs; /* NULL: no cuDNN */
     cu_device device;
     cu_context context;
     cu_stream stream;
@@ -141,6 +143,17 @@ an_status an_gemm_prepare(an_err *err, an_device *d, const an_gemm_spec *s, cons
 an_status an_gemm_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, const an_gemm_ready *r,
                       const cu_pointer address[3], cu_pointer addend, cu_pointer workspace);
 void an_gemm_free(an_device *d, an_gemm_ready *r);
+
+/* ---- conv_cudnn.c: convolutions by cuDNN. */
+typedef struct an_cuda_convs an_cuda_convs;
+typedef struct an_conv_plan an_conv_plan;
+an_status an_cuda_convs_open(an_err *err, an_device *d); /* failed: convolutions run without it */
+void an_cuda_convs_close(an_device *d, bool reachable);
+/* How the library runs this convolution; NULL: our own kernel does. A pure function of (spec, device, library). */
+const an_conv_plan *an_cuda_conv_plan(const an_device *d, const an_gemm_spec *s);
+int64_t an_cuda_conv_workspace(const an_conv_plan *p); /* bytes */
+an_status an_cuda_conv_run(an_err *err, an_device *d, const an_conv_plan *p, const cu_pointer address[3],
+                           cu_pointer workspace); /* of A, B, C */
 
 /* ---- gemm_hopper.c: GEMMs by our own kernel, because their epilogue costs nothing when it is fused, or because the library
  * is slow at their extents. */

@@ -123,6 +123,7 @@ static void *find(const char *name, char *path, size_t capacity)
 #define DRIVER_SYMBOL(name, symbol, arguments) {symbol, offsetof(an_cuda_driver, name)},
 #define NVRTC_SYMBOL(name, symbol, arguments)  {symbol, offsetof(an_nvrtc, name)},
 #define NCCL_SYMBOL(name, symbol, arguments)   {symbol, offsetof(an_nccl, name)},
+#define DNN_SYMBOL(name, symbol, arguments)    {symbol, offsetof(an_cudnn, name)},
 #define LT_SYMBOL(name, symbol, arguments)     {symbol, offsetof(an_cublaslt, name)},
 
 an_status an_cuda_driver_find(an_err *err, an_cuda_driver *out)
@@ -193,6 +194,33 @@ an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out)
     size_t (*get)(void);
     memcpy(&get, &version, sizeof get);
     out->library_version = version ? get() : 0;
+    return AN_OK;
+}
+
+an_status an_cudnn_find(an_err *err, an_cudnn *out)
+{
+    static const an_dl_symbol symbols[] = {
+        AN_CUDA_DNN(DNN_SYMBOL){"cudnnGetErrorString", offsetof(an_cudnn, error_text)}};
+    enum { OLDEST = 8600 }; /* the first for Hopper */
+    static const char *const names[] = {"libcudnn.so.9", "libcudnn.so.8"};
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < AN_COUNT(names) && !out->library; i++)
+        out->library = find(names[i], out->path, sizeof out->path);
+    if (!out->library)
+        return an_fail(
+            err, AN_E_ENV,
+            "libcudnn.so.9 not found (loader path, /usr/local/cuda, Python packages): convolutions run on the "
+            "portable kernels, several times slower. Install cuDNN, or the Python package nvidia-cudnn-cu13, "
+            "or name its folder in ANNEAL_CUDA_PATH");
+    const char *missing = an_dl_fill(out->library, symbols, AN_COUNT(symbols), out);
+    if (missing) return an_fail(err, AN_E_ENV, "%s has no %s; install a newer cuDNN", out->path, missing);
+    void *version = an_dl_sym(out->library, "cudnnGetVersion");
+    size_t (*get)(void);
+    memcpy(&get, &version, sizeof get);
+    out->library_version = version ? get() : 0;
+    if (out->library_version < OLDEST)
+        return an_fail(err, AN_E_ENV, "%s is cuDNN of version code %zu; install 8.6 or newer", out->path,
+                       out->library_version);
     return AN_OK;
 }
 

@@ -1,7 +1,7 @@
 /* driver.h: the functions of NVIDIA's libraries that the backend calls, declared here and found at run time.
  *
  * Owns:      one table of functions for each library, and the few types and numbers that they take: those of the public
- *            headers cuda.h (12 and 13), nvrtc.h, cublasLt.h and nccl.h (2), whose binary interface is used.
+ *            headers cuda.h (12 and 13), nvrtc.h, cublasLt.h, cudnn.h (8 and 9) and nccl.h (2), whose binary interface is used.
  * Does not:  need any file of CUDA to be built. A missing library is a reason in words, never a crash.
  */
 #ifndef AN_DEVICE_CUDA_DRIVER_H
@@ -25,6 +25,8 @@ typedef struct lt_handle *lt_handle;
 typedef struct lt_desc *lt_desc;
 typedef struct lt_layout *lt_layout;
 typedef struct lt_preference *lt_preference;
+typedef struct dnn_handle *dnn_handle;
+typedef struct dnn_object *dnn_object; /* cudnnBackendDescriptor_t */
 
 typedef struct nccl_comm_ *nccl_comm;
 typedef struct an_nccl_id { /* ncclUniqueId, passed by value */
@@ -89,6 +91,65 @@ enum { LT_COMPUTE_F32 = 68, LT_COMPUTE_TF32 = 77 };         /* cublasComputeType
 enum { LT_DESC_TRANSA = 3, LT_DESC_TRANSB = 4 };            /* cublasLtMatmulDescAttributes */
 enum { LT_LAYOUT_BATCHES = 5, LT_LAYOUT_BATCH_STRIDE = 6 }; /* cublasLtMatrixLayoutAttribute */
 enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
+
+enum { DNN_F32 = 0, DNN_F16 = 2, DNN_BF16 = 9 }; /* cudnnDataType_t */
+enum { DNN_CROSS_CORRELATION = 1 };              /* cudnnConvolutionMode_t */
+enum { DNN_HEURISTIC_A = 3 };                    /* cudnnBackendHeurMode_t */
+enum {                                           /* cudnnBackendDescriptorType_t */
+       DNN_CONVOLUTION = 1,
+       DNN_ENGINE = 2,
+       DNN_CONFIG = 3,
+       DNN_HEURISTIC = 4,
+       DNN_PLAN = 5,
+       DNN_FORWARD = 10,
+       DNN_DW = 11,
+       DNN_DX = 12,
+       DNN_GRAPH = 15,
+       DNN_PACK = 16,
+       DNN_TENSOR = 17
+};
+enum { /* cudnnBackendAttributeType_t */
+       DNN_TYPE_HANDLE = 0,
+       DNN_TYPE_DTYPE = 1,
+       DNN_TYPE_INT64 = 3,
+       DNN_TYPE_FLOAT = 4,
+       DNN_TYPE_ADDRESS = 6,
+       DNN_TYPE_MODE = 7,
+       DNN_TYPE_HEURISTIC = 8,
+       DNN_TYPE_NOTE = 11,
+       DNN_TYPE_OBJECT = 15
+};
+enum { /* cudnnBackendAttributeName_t */
+       DNN_CONVOLUTION_COMPUTE = 100,
+       DNN_CONVOLUTION_MODE = 101,
+       DNN_CONVOLUTION_DILATION = 102,
+       DNN_CONVOLUTION_STRIDE = 103,
+       DNN_CONVOLUTION_PAD_BEHIND = 104,
+       DNN_CONVOLUTION_PAD_BEFORE = 105,
+       DNN_CONVOLUTION_AXES = 106,
+       DNN_HEURISTIC_MODE = 200,
+       DNN_HEURISTIC_GRAPH = 201,
+       DNN_HEURISTIC_RESULTS = 202,
+       DNN_CONFIG_ENGINE = 300,
+       DNN_PLAN_HANDLE = 400,
+       DNN_PLAN_CONFIG = 401,
+       DNN_PLAN_WORKSPACE = 402,
+       DNN_FORWARD_ALPHA = 700, /* beta, the convolution, w, x, y follow */
+       DNN_DX_ALPHA = 706,      /* beta, the convolution, w, dx, dy */
+       DNN_DW_ALPHA = 712,      /* beta, the convolution, dw, x, dy */
+       DNN_GRAPH_HANDLE = 800,
+       DNN_GRAPH_OPERATIONS = 801,
+       DNN_TENSOR_ALIGNMENT = 900,
+       DNN_TENSOR_TYPE = 901,
+       DNN_TENSOR_EXTENTS = 902,
+       DNN_TENSOR_STRIDES = 903,
+       DNN_TENSOR_ID = 906,
+       DNN_PACK_IDS = 1000,
+       DNN_PACK_ADDRESSES = 1001,
+       DNN_PACK_WORKSPACE = 1003,
+       DNN_ENGINE_NOTES = 1303
+};
+enum { DNN_NOTE_TENSOR_CORES = 0, DNN_NOTE_STRICT_NAN = 9 }; /* cudnnBackendNumericalNote_t */
 
 #define AN_CUDA_DRIVER(X)                                                                                              \
     X(init, "cuInit", (unsigned flags))                                                                                \
@@ -181,6 +242,18 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
        const void *beta, cu_pointer c, lt_layout lc, cu_pointer out, lt_layout lout, const lt_algo *algo,              \
        cu_pointer workspace, size_t workspace_bytes, cu_stream s))
 
+/* A result is a cudnnStatus_t. */
+#define AN_CUDA_DNN(X)                                                                                                 \
+    X(create, "cudnnCreate", (dnn_handle * out))                                                                       \
+    X(destroy, "cudnnDestroy", (dnn_handle h))                                                                         \
+    X(stream, "cudnnSetStream", (dnn_handle h, cu_stream s))                                                           \
+    X(object_new, "cudnnBackendCreateDescriptor", (int kind, dnn_object *out))                                         \
+    X(object_free, "cudnnBackendDestroyDescriptor", (dnn_object o))                                                    \
+    X(set, "cudnnBackendSetAttribute", (dnn_object o, int which, int type, int64_t n, const void *value))              \
+    X(get, "cudnnBackendGetAttribute", (dnn_object o, int which, int type, int64_t most, int64_t *n, void *out))       \
+    X(finish, "cudnnBackendFinalize", (dnn_object o))                                                                  \
+    X(execute, "cudnnBackendExecute", (dnn_handle h, dnn_object plan, dnn_object pack))
+
 /* A result is an ncclResult_t. */
 #define AN_CUDA_NCCL(X)                                                                                                \
     X(get_version, "ncclGetVersion", (int *out))                                                                       \
@@ -218,6 +291,14 @@ typedef struct an_cublaslt {
     AN_CUDA_LT(AN_CUDA_FIELD)
 } an_cublaslt;
 
+typedef struct an_cudnn {
+    void *library;
+    size_t library_version; /* 91501 for 9.15.1, 8907 for 8.9.7 */
+    char path[512];
+    const char *(*error_text)(int r);
+    AN_CUDA_DNN(AN_CUDA_FIELD)
+} an_cudnn;
+
 typedef struct an_nccl {
     void *library;
     int version; /* 22703 for 2.27.3 */
@@ -231,6 +312,7 @@ typedef struct an_nccl {
 an_status an_cuda_driver_find(an_err *err, an_cuda_driver *out);
 an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out);
 an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out);
+an_status an_cudnn_find(an_err *err, an_cudnn *out);
 an_status an_nccl_find(an_err *err, an_nccl *out);
 
 #endif

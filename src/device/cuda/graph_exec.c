@@ -177,6 +177,11 @@ static an_status enqueue_op(an_err *err, an_exec *e, const stream_op *c, bool fo
         AN_TRY(an_cuda_exchange(err, d, &e->plan->kernel[s->kernel].u.call, address(e, c->refs[0]),
                                 address(e, c->refs[1])));
         break;
+    case OP_CONV: {
+        const cu_pointer at[3] = {address(e, c->refs[0]), address(e, c->refs[1]), address(e, c->refs[2])};
+        AN_TRY(an_cuda_conv_run(err, d, c->conv, at, address(e, c->refs[3])));
+        break;
+    }
     case OP_GEMM: {
         const cu_pointer at[3] = {address(e, c->refs[0]), address(e, c->refs[1]), address(e, c->refs[2])};
         AN_TRY(an_gemm_run(err, d, &e->plan->kernel[s->kernel].u.gemm, c->gemm, &c->ready, at, address(e, c->refs[3]),

@@ -9,7 +9,7 @@
 
 enum { REF_ANY = -1, REF_PARAMS = -2 };
 
-typedef enum op_kind { OP_KERNEL, OP_FILL, OP_COPY, OP_GEMM, OP_EXCHANGE } op_kind;
+typedef enum op_kind { OP_KERNEL, OP_FILL, OP_COPY, OP_GEMM, OP_CONV, OP_EXCHANGE } op_kind;
 
 typedef struct ref { /* an address: an offset in a slot of the plan */
     int32_t slot;    /* or REF_ANY: an address that is never read; or REF_PARAMS: the operation's own parameters */
@@ -25,12 +25,13 @@ typedef struct stream_op {
     cu_function fn;
     uint32_t blocks[3], threads, shared_bytes;
     ref *refs; /* kernels: parameters in order; fills: destination; copies: source, destination; GEMMs: A, B, C,
-                  addend, workspace; exchanges: source, destination */
+                  addend, workspace; convolutions: A, B, C, workspace; exchanges: source, destination */
     void *params;
     size_t bytes;       /* filled or copied */
     int64_t scratch;    /* bytes of its step's scratch that it really uses; -1: all of it */
     an_gemm_plan *gemm; /* OP_GEMM; and kernels whose first two parameters are tensor maps of A and B */
     an_gemm_ready ready;
+    const an_conv_plan *conv; /* OP_CONV */
 } stream_op;
 
 struct an_exec {

@@ -1,5 +1,5 @@
 /* lower_launches.c: lowers the steps of a plan to operations on the stream: kernels with their parameters, fills, copies,
- * and GEMMs. A GEMM runs in one of five ways, with the casts and transposes that it needs in front:
+ * convolutions of cuDNN, and GEMMs. A GEMM runs in one of five ways, with the casts and transposes that it needs in front:
  *
  *     fused    our sm_90a kernel, with the epilogue inside, or with the gated linear unit (SwiGLU)
  *              behind it, whose gate and up are halves of the result   (gemm_hopper.c decides)
@@ -368,6 +368,23 @@ static an_status lower_gemm(an_err *err, an_exec *e, int32_t step, const an_gemm
     return p->out_at >= 0 ? lower_epilogue(err, e, step, p) : AN_OK;
 }
 
+/* A convolution or a gradient of one by cuDNN, as the planner decided. */
+static an_status lower_conv(an_err *err, an_exec *e, int32_t step)
+{
+    const an_plan_step *s = &e->plan->step[step];
+    const an_conv_plan *p = an_cuda_conv_plan(e->d, &e->plan->kernel[s->kernel].u.gemm);
+    if (!p || !aligned(s, 0, 3))
+        return an_fail(err, AN_E_INTERNAL, "cuda: %s (in %s) was planned for cuDNN, which does not run it",
+                       an_cuda_step_name(e->plan, s), s->scope ? s->scope : "the step");
+    stream_op *c = new_op(e, OP_CONV, step, 4);
+    if (!c) return an_cuda_no_memory_for_launches(err);
+    c->conv = p;
+    for (int i = 0; i < 3; i++) c->refs[i] = ref_of(s, i);
+    c->refs[3] = in_scratch(s, 0);
+    c->scratch = an_cuda_conv_workspace(p);
+    return AN_OK;
+}
+
 static an_status lower_move(an_err *err, an_exec *e, int32_t step, bool copy)
 {
     const an_plan_step *s = &e->plan->step[step];
@@ -396,6 +413,7 @@ static an_status lower_step(an_err *err, an_exec *e, int32_t step)
     if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY)
         return lower_move(err, e, step, k->kind == AN_KERNEL_COPY);
     if (k->kind == AN_KERNEL_CALL && an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE) return lower_exchange(err, e, step);
+    if (k->kind == AN_KERNEL_GEMM && k->u.gemm.window.by_library) return lower_conv(err, e, step);
     if (k->kind == AN_KERNEL_GEMM &&
         an_cuda_gemm_plan(e->d, &k->u.gemm, s->epilogue >= 0 ? e->plan->kernel[s->epilogue].u.loop : NULL, &gemm) &&
         (!gemm.fused || aligned(s, 0, 2))) /* else gemm.inc, which needs no scratch */
