@@ -26,8 +26,8 @@ typedef struct assigning {
     an_planner *w;
     assignment *all;
     int n;
-    int32_t *writer,
-        *arg; /* [n_values]: the first step that writes the value, and its argument; -1: none, -2: several, not all exchanges */
+    /* [n_values]: the first step that writes the value, and its argument; -1: none, -2: several, not all exchanges */
+    int32_t *writer, *arg;
 } assigning;
 
 static an_status find_assignments(assigning *x)

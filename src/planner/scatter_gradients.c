@@ -39,8 +39,7 @@ typedef struct scattering {
     an_planner *w;
     block *blocks;
     piece *pieces;
-    int32_t
-        *fills; /* [steps]: the piece that the step fills up with zeros or copies, which move with its exchange; -1 */
+    int32_t *fills; /* [steps]: the piece that the step fills with zeros or copies, which move with its exchange; -1 */
     int32_t n_blocks, n_pieces;
     int32_t steps; /* before exchanges are added */
 } scattering;
