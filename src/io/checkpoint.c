@@ -82,7 +82,6 @@ an_status an_ckpt_save(an_err *err, const char *dir, const char *which, const an
 {
     char path[AN_CKPT_PATH_BYTES];
     AN_TRY(path_of(err, dir, which, path));
-    AN_TRY(an_make_dirs(err, dir, 0777));
     an_save_sweep(dir, is_checkpoint, NULL);
     an_st_writer *w;
     AN_TRY(an_st_begin(err, path, &w));

@@ -49,7 +49,8 @@ typedef struct an_ckpt {
     size_t n_meta;
 } an_ckpt;
 
-/* Writes DIR/WHICH.safetensors; `which` is "last", "best" or "step_N". The folder is created. */
+/* Writes DIR/WHICH.safetensors; `which` is "last", "best" or "step_N". The folder must exist: made anew, the
+ * folder of a run that was moved away would seem to be there still. */
 an_status an_ckpt_save(an_err *err, const char *dir, const char *which, const an_ckpt *what);
 /* Gives an existing checkpoint a second name without writing its data again (a hard link; a copy where there are none).
  */

@@ -4,6 +4,7 @@
 #include "train/session.h"
 #include "comm/comm.h"
 #include "io/formats/json.h"
+#include "platform/platform.h"
 #include "platform/thread_pool.h"
 #include "train/init_from.h"
 #include "train/optimizer.h"
@@ -564,7 +565,10 @@ static an_status write_names(an_err *err, const an_session *r, const an_ckpt *wh
 /* If writing fails because the folder was removed or replaced, the error says so, not what failed in it. */
 static an_status write_in_folder(an_err *err, const an_session *r, const an_ckpt *what, bool improved)
 {
-    if (r->lock < 0) return write_names(err, r, what, improved);
+    if (r->lock < 0) {
+        AN_TRY(an_make_dirs(err, r->cfg.out, 0777));
+        return write_names(err, r, what, improved);
+    }
     AN_TRY(an_run_dir_check(err, r->cfg.out, r->lock));
     an_err why = {0};
     an_status status = write_names(&why, r, what, improved);

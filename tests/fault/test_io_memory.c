@@ -36,6 +36,7 @@ static an_status save_checkpoint(an_err *err, void *arg)
     const an_ckpt_tensor tensors[] = {{NULL, "w", AN_U8, 1, shape, "abc", NULL, NULL},
                                       {AN_CKPT_M, "w", AN_U8, 1, shape, "def", NULL, NULL}};
     const an_ckpt_meta meta[] = {{AN_CKPT_STATE, "{}"}};
+    (void)mkdir(test_path("run"), 0777);
     return an_ckpt_save(err, test_path("run"), "last", &(an_ckpt){tensors, 2, meta, 1});
 }
 

@@ -25,6 +25,7 @@ static an_status save(an_err *err, const char *dir, const char *which, int32_t s
     char state[64];
     snprintf(state, sizeof state, "{\"step\":%d}", step);
     const an_ckpt_meta meta[] = {{AN_CKPT_STATE, state}};
+    (void)mkdir(dir, 0777);
     return an_ckpt_save(err, dir, which, &(an_ckpt){tensors, 3, meta, 1});
 }
 
@@ -254,6 +255,7 @@ static an_hash128 hash_of(const an_ckpt_tensor *tensors, size_t n, const char *m
     const char *dir = test_path("hash");
     an_err err = {0};
     an_ckpt_meta m = {AN_CKPT_STATE, meta};
+    (void)mkdir(dir, 0777);
     assert_int_equal(an_ckpt_save(&err, dir, "last", &(an_ckpt){tensors, n, &m, 1}), AN_OK);
     an_st *st;
     an_hash128 h;
@@ -301,6 +303,17 @@ static void says_what_is_wrong_with_a_folder(void **state)
     assert_contains(err.text, "has the run saved one yet?");
 }
 
+/* A folder that was moved away while its run goes on: made anew, it would seem to be the run's folder. */
+static void does_not_make_the_folder_anew(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    const an_ckpt_meta meta = {AN_CKPT_STATE, "{}"};
+    assert_int_equal(an_ckpt_save(&err, test_path("moved"), "last", &(an_ckpt){NULL, 0, &meta, 1}), AN_E_IO);
+    assert_contains(err.text, "moved");
+    assert_int_equal(access(test_path("moved"), F_OK), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +328,7 @@ int main(void)
         cmocka_unit_test(names_what_differs_from_the_model),
         cmocka_unit_test(hashes_tensors_and_nothing_else),
         cmocka_unit_test(says_what_is_wrong_with_a_folder),
+        cmocka_unit_test(does_not_make_the_folder_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
