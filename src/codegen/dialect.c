@@ -21,6 +21,7 @@ const an_dialect an_dialects[AN_N_DIALECTS] = {
                         .shared_bytes = 32 << 10,
                         .bf16_version = 310,
                         .largest_tile = 1,
+                        .direct_fragments = true,
                         .no_float64 = "uses float64, which Apple GPUs do not have; use float32, device=cpu, or "
                                       "fallback=cpu",
                         .too_many_buffers = "takes more than the 31 buffers of Metal; evaluate fewer tensors at once"},

@@ -27,7 +27,8 @@ typedef struct an_dialect {
     int max_buffers;  /* arguments of a kernel; 0: no limit below AN_LOOP_ARGS */
     int shared_bytes; /* shared memory that a block may declare on every GPU of the kind */
     int bf16_version; /* language version from which a bf16 takes 2 bytes in shared memory; 0: always */
-    int largest_tile; /* gemm_tiles (gpu_module.c) is largest first: the index at which a GEMM of 16-bit operands begins */
+    int largest_tile; /* bodies (gpu_gemm_tiles.c) are largest first: the index at which a GEMM of 16-bit operands begins */
+    bool direct_fragments;                     /* an_load_a and its like read device memory too */
     const char *no_float64, *too_many_buffers; /* refusals: what, and what to do; NULL: never refused */
 } an_dialect;
 
@@ -35,6 +36,9 @@ enum { AN_DIALECT_C, AN_DIALECT_CUDA, AN_DIALECT_MSL, AN_N_DIALECTS };
 extern const an_dialect an_dialects[AN_N_DIALECTS];
 
 const an_dialect *an_dialect_find(const char *name); /* NULL: there is none of that name */
+
+/* Products, by the operands that are multiplied. */
+enum { AN_GEMM_F32, AN_GEMM_16, AN_N_GEMM };
 
 /* The GPU that a text is compiled for. Tiles and texts are a pure function of a spec and of this. */
 typedef struct an_gpu {
@@ -48,7 +52,8 @@ typedef struct an_gpu {
     bool decode;       /* attention of one query by attn_decode.inc */
     bool rows;         /* products of few rows by gemm_rows.inc */
     bool follow;       /* texts for launches that begin while the one before still runs (AN_FOLLOW); changes no bits */
-    int multiprocessors; /* thread blocks that fill the GPU; decides grids, never bits */
+    int gemm_body[AN_N_GEMM]; /* the body asked for, + 1 (an_gemm_body_name); 0: by size */
+    int multiprocessors;      /* thread blocks that fill the GPU; decides grids, never bits */
 } an_gpu;
 
 /* Whether the templates and loop forms that trade equal bits for speed may be used, which take sums in another order than

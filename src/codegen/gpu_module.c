@@ -1,4 +1,4 @@
-/* gpu_module.c: tile sizes of templates, and the texts of modules; see gpu_module.h. A module is, in this order:
+/* gpu_module.c: tile sizes of attention, and the texts of modules; see gpu_module.h. A module is, in this order:
  *
  *     #define lines (the tiles)  |  dialect/cuda.h or msl.h  |  base/exact.h  |  then one of
  *         loop kernel:    dialect/loops_gpu.h, the rendered kernel
@@ -8,6 +8,7 @@
  */
 #include "codegen/gpu_module.h"
 
+#include "codegen/gpu_choose.h"
 #include "codegen/gpu_launch.h"
 #include "codegen/gpu_library_calls.h"
 #include "codegen/kernel_comment.h"
@@ -29,141 +30,16 @@ enum {
     MOST_USERS = 8
 }; /* steps that are named above a shared text */
 
-static const char *const kind_of[AN_N_DTYPES] = {[AN_F32] = "F32", [AN_BF16] = "BF16", [AN_F16] = "F16"};
-
-/* Bytes of an operand in shared memory. A language without a bf16 type keeps it as f32; without matrix instructions
- * every operand is kept so. */
-static int operand_bytes(const an_gpu *gpu, int mul)
-{
-    return mul == AN_F32 || gpu->plain || (mul == AN_BF16 && gpu->version < gpu->dialect->bf16_version) ? 4 : 2;
-}
-
-/* Bytes of a tile of `rows` rows of n elements, with 16 bytes of padding a row (AN_LD of tiles.h). */
-static int tile_bytes(int rows, int n, int each)
-{
-    return rows * (n * each + 16);
-}
-
-/* ---------------------------------------------------------------------------------------------- GEMM */
-
-static bool multiples_of_8(const int64_t *stride, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (stride[i] % 8) return false;
-    return true;
-}
-
-static bool starts_on_16(const an_arg *a)
-{
-    return a->slot < 0 || a->offset % 16 == 0;
-}
-
-static int gemm_shared(const an_tiles *t, int each)
-{
-    int a = t->a_along_k ? tile_bytes(t->bm, t->bk, each) : tile_bytes(t->bk, t->bm, each);
-    int b = t->b_along_k ? tile_bytes(t->bn, t->bk, each) : tile_bytes(t->bk, t->bn, each);
-    return a + b + t->threads / 32 * tile_bytes(16, t->bn / t->subgroups_n, 4);
-}
-
-/* Largest first. A smaller one is taken where the matrix is small, and for f32, whose fragments hold whole rows in
- * registers. */
-static const int gemm_tiles[][5] = {
-    /* bm, bn, bk, subgroups */ {128, 128, 32, 2, 4}, {64, 64, 32, 2, 2}, {64, 64, 16, 2, 2}, {32, 32, 16, 2, 1}};
-
-/* Operands that need no rounding, one matrix, A contiguous along k: not the gradient of weights, whose sum is over the batch. */
-bool an_module_gemm_rows(const an_gemm_spec *s, const an_gpu *gpu)
-{
-    enum { MOST_K = 1 << 15 };
-    return gpu->rows && !s->window.of && s->m >= 1 && s->m <= AN_FEW_ROWS && s->n >= 1 && s->k >= 1 && s->k <= MOST_K &&
-           s->nb[0] == 1 && s->nb[1] == 1 && s->nb[2] == 1 && (s->a_k == 1 || s->k == 1) &&
-           (s->b_n == 1 || s->b_k == 1) && s->a_dtype == s->b_dtype &&
-           (s->mul_dtype == AN_F32 || s->mul_dtype == s->a_dtype) && s->splits <= 1;
-}
-
-/* As few columns a block as fill a GPU of some 130 multiprocessors, whatever it has: the bits depend on the shape alone. */
-static const char *rows_tiles(const an_gemm_spec *s, const an_arg *arg, an_tiles *t)
-{
-    enum { FULL = 96 /* blocks */, LONG = 1024 /* k */, WIDE = 4096 /* columns */ };
-    const int64_t pitch = t->b_along_k ? s->b_n : s->b_k;
-    const bool whole =
-        t->b_along_k ? s->k % 8 == 0 && (s->m == 1 || s->a_m % 8 == 0) && starts_on_16(&arg[0]) : s->n % 8 == 0;
-    t->exact = 0;
-    t->vec = whole && pitch % 8 == 0 && starts_on_16(&arg[1]) && (t->b_along_k || s->b_n == 1) ? 8 : 1;
-    t->rows = 1;
-    while (t->rows < s->m) t->rows *= 2;
-    t->bm = t->rows;
-    t->subgroups_m = 1; /* unused */
-    t->threads = !t->b_along_k && s->k > LONG ? 512 : 256;
-    t->bk = t->b_along_k ? (s->n >= WIDE ? 4 : 1) : t->rows <= 2 ? 8 : t->rows == 4 ? 4 : 2;
-    const bool narrow = t->b_along_k && t->bk == 1;
-    t->subgroups_n = narrow && s->k >= 2 * LONG ? 4 : 1;
-    t->deep = narrow && t->rows <= 2 && t->vec == 8 ? 4 : 1;
-    while (t->deep > 1 && s->k % (256 * t->subgroups_n * t->deep)) t->deep--;
-    t->bn = t->b_along_k        ? t->bk * t->threads / 32 / t->subgroups_n
-            : s->n >= 32 * FULL ? 32
-            : s->n >= 16 * FULL ? 16
-                                : 8;
-    return NULL;
-}
-
-static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const an_gpu *gpu, an_tiles *t)
-{
-    int each = operand_bytes(gpu, s->mul_dtype);
-    *t = (an_tiles){.module = AN_MODULE_GEMM,
-                    .store = kind_of[s->a_dtype],
-                    .store_b = kind_of[s->b_dtype],
-                    .store_c = kind_of[s->c_dtype],
-                    .mul = s->window.of && gpu->tf32 && s->mul_dtype == AN_F32 ? "TF32" : kind_of[s->mul_dtype],
-                    .exact = 1,
-                    .window = s->window.of};
-    if (!t->store || !kind_of[s->b_dtype] || !t->store_c) return "float64 matmuls have no GPU template";
-    bool mixed = s->a_dtype != s->b_dtype, has_f32 = s->a_dtype == AN_F32 || s->b_dtype == AN_F32;
-    if (mixed && !has_f32) return "the operands are stored in two dtypes of 16 bits; cast one of them";
-    t->a_along_k = s->a_k == 1 || s->k == 1;
-    t->b_along_k = s->b_k == 1 && s->b_n != 1;
-    bool strided = (t->a_along_k ? s->a_k : s->a_m) != 1 ||
-                   (t->b_along_k ? s->b_k : s->b_n) != 1; /* neither direction contiguous: element by element */
-    const int64_t a[4] = {s->a_b[0], s->a_b[1], s->a_b[2], t->a_along_k ? s->a_m : s->a_k},
-                  b[4] = {s->b_b[0], s->b_b[1], s->b_b[2], t->b_along_k ? s->b_n : s->b_k};
-    bool extents = (t->a_along_k ? s->k : s->m) % 8 == 0 && (t->b_along_k ? s->k : s->n) % 8 == 0;
-    const bool pixels = !s->window.of || (s->window.channels % 8 == 0 && s->window.pixel % 8 == 0);
-    t->vec = extents && pixels && !strided && multiples_of_8(a, 4) && multiples_of_8(b, 4) && starts_on_16(&arg[0]) &&
-                     starts_on_16(&arg[1])
-                 ? 8
-                 : 1;
-    if (an_module_gemm_rows(s, gpu)) return rows_tiles(s, arg, t);
-    const bool bf16 = s->a_dtype == AN_BF16 && s->b_dtype == AN_BF16 && s->mul_dtype == AN_BF16;
-    t->fast = an_gpu_fast(gpu) && s->window.of && bf16 && t->vec == 8;
-    if (t->fast) { /* conv_bf16.inc: eight subgroups, 32 of k a tile */
-        t->bm = s->m <= 64 ? 64 : 128;
-        t->bn = s->n <= 64 ? 64 : 128;
-        t->bk = 32;
-        t->subgroups_m = t->bm > t->bn ? 4 : 2;
-        t->subgroups_n = 8 / t->subgroups_m;
-        t->threads = 256;
-        return NULL;
-    }
-    for (size_t i = s->mul_dtype == AN_F32 ? 2 : (size_t)gpu->dialect->largest_tile; i < AN_COUNT(gemm_tiles); i++) {
-        const int *g = gemm_tiles[i];
-        t->bm = g[0], t->bn = g[1], t->bk = g[2], t->subgroups_m = g[3], t->subgroups_n = g[4],
-        t->threads = 32 * g[3] * g[4];
-        bool small = s->m <= g[0] / 2 || s->n <= g[1] / 2;
-        if (gemm_shared(t, each) <= gpu->dialect->shared_bytes && (!small || i + 1 == AN_COUNT(gemm_tiles)))
-            return NULL;
-    }
-    return NULL; /* the smallest fits everywhere */
-}
-
 /* ---------------------------------------------------------------------------------------------- attention */
 
 static int attn_shared(const an_tiles *t, int each, bool grad, const an_gpu *gpu)
 {
     const int rows = t->threads / 2, dp = (t->d + 15) / 16 * 16, met = gpu->no_shuffles ? 4 * t->threads : 0;
     if (grad)
-        return met + 2 * tile_bytes(rows, dp, each) + tile_bytes(t->cols, t->dc, each) + tile_bytes(rows, t->cols, 4) +
-               8 * t->cols;
-    return met + tile_bytes(rows, dp, each) + tile_bytes(AN_ATTN_KEYS, t->dc, each) +
-           tile_bytes(rows, AN_ATTN_KEYS, 4) + 32 * rows;
+        return met + 2 * an_tile_bytes(rows, dp, each) + an_tile_bytes(t->cols, t->dc, each) +
+               an_tile_bytes(rows, t->cols, 4) + 8 * t->cols;
+    return met + an_tile_bytes(rows, dp, each) + an_tile_bytes(AN_ATTN_KEYS, t->dc, each) +
+           an_tile_bytes(rows, AN_ATTN_KEYS, 4) + 32 * rows;
 }
 
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu)
@@ -183,7 +59,7 @@ static bool attn_wide(const an_attn_spec *s, bool grad)
 {
     const int64_t *const stride[] = {s->q, s->k, s->v, s->o, s->do_, s->dq, s->dk, s->dv};
     bool wide = s->D % 8 == 0;
-    for (size_t i = 0; i < (grad ? AN_COUNT(stride) : 4); i++) wide &= multiples_of_8(stride[i], 3);
+    for (size_t i = 0; i < (grad ? AN_COUNT(stride) : 4); i++) wide &= an_multiples_of_8(stride[i], 3);
     return wide;
 }
 bool an_module_attn_packed(const an_attn_spec *s, bool grad)
@@ -200,12 +76,12 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
                                an_tiles *t)
 {
     static const int threads[] = {128, 64, 32}, chunks[] = {64, 48, 32, 16};
-    const int mul = s->mul_dtype == AN_F16 ? AN_F32 : s->mul_dtype, each = operand_bytes(gpu, mul),
+    const int mul = s->mul_dtype == AN_F16 ? AN_F32 : s->mul_dtype, each = an_operand_bytes(gpu, mul),
               dp = (s->D + 15) / 16 * 16;
     const bool tf32 = mul == AN_F32 && (gpu->tf32 || (s->mul_dtype == AN_F16 && an_gpu_fast(gpu)));
     *t = (an_tiles){.module = grad ? AN_MODULE_ATTN_GRAD : AN_MODULE_ATTN,
-                    .store = kind_of[s->dtype],
-                    .mul = tf32 ? "TF32" : kind_of[mul],
+                    .store = an_kind_text((an_dtype)s->dtype),
+                    .mul = tf32 ? "TF32" : an_kind_text((an_dtype)mul),
                     .exact = mul == AN_F32 && !an_gpu_fast(gpu),
                     .d = s->D,
                     .causal = s->causal,
@@ -213,7 +89,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
                     .cols = s->D <= 32 ? 64 : 32};
     if (!t->store) return "float64 attention has no GPU template";
     bool wide = attn_wide(s, grad);
-    for (int i = 0; i < n_args; i++) wide &= starts_on_16(&arg[i]) || is_number(i, grad);
+    for (int i = 0; i < n_args; i++) wide &= an_starts_on_16(&arg[i]) || is_number(i, grad);
     t->vec = wide ? 8 : 1;
     if (gpu->decode && !grad && wide && s->T == 1 && s->dropout == 0) {
         t->body = AN_BODY_DECODE;
@@ -296,7 +172,7 @@ static const char *tiles_of_kernel(const an_plan *p, const an_plan_step *s, cons
     case AN_KERNEL_LOOP:
         *out = (an_tiles){.module = AN_MODULE_LOOP, .store = "F32", .mul = "F32", .exact = !an_gpu_fast(gpu), .vec = 1};
         return an_render_gpu_refusal(k->u.loop, gpu->dialect);
-    case AN_KERNEL_GEMM: return choose_gemm(&k->u.gemm, s->arg, gpu, out);
+    case AN_KERNEL_GEMM: return an_choose_gemm(&k->u.gemm, s->arg, gpu, out);
     case AN_KERNEL_ATTN:
     case AN_KERNEL_ATTN_GRAD:
         return choose_attn(&k->u.attn, s->arg, s->n_args, gpu, k->kind == AN_KERNEL_ATTN_GRAD, out);
@@ -332,7 +208,8 @@ static void defines(const an_tiles *t, an_text *out)
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_VEC %d\n#define AN_THREADS %d\n", t->store, t->vec,
                    t->threads);
     if (t->window) an_text_printf(out, "#define AN_WINDOW %d\n", t->window);
-    if (t->fast) an_text_puts(out, "#define AN_FAST 1\n");
+    if (t->sums == AN_SUMS_CONV_BF16) an_text_puts(out, "#define AN_FAST 1\n");
+    if (t->sums == AN_SUMS_DIRECT) an_text_puts(out, "#define AN_DIRECT 1\n");
     if (t->rows)
         an_text_printf(out, "#define AN_ROWS %d\n#define AN_DEEP %d\n#define AN_EARLY %d\n", t->rows, t->deep,
                        t->early);
@@ -422,7 +299,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
     an_text_puts(out, args_text(t.module));
     if (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD) an_text_puts(out, an_embed_dropout_mask_h);
     if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, "an_gemm_epilogue", gpu, &aliases, false, out);
-    if (t.fast) an_text_puts(out, an_embed_conv_bf16_inc);
+    if (t.sums == AN_SUMS_CONV_BF16) an_text_puts(out, an_embed_conv_bf16_inc);
     an_text_puts(out, body_text(t.module, t.body));
     if (t.rows) an_text_puts(out, an_embed_gemm_rows_inc);
     if (t.body != AN_BODY_HOPPER) return;

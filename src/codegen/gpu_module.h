@@ -2,7 +2,8 @@
  *
  * Owns:      which templates a GPU has, their tile sizes, the order of the texts in a module.
  * Does not:  compile, launch, or know a driver.
- * Invariant: tiles are a pure function of (spec, alignment of the arguments, GPU): no timing decides bits.
+ * Invariant: tiles are a pure function of (spec, alignment of the arguments, GPU): no timing decides bits. The body that was
+ *            asked for (an_gpu.gemm_body) decides none either.
  */
 #ifndef AN_CODEGEN_GPU_MODULE_H
 #define AN_CODEGEN_GPU_MODULE_H
@@ -20,6 +21,8 @@ bool an_module_attn_mask(const an_attn_spec *s);
 enum { AN_FEW_ROWS = 8 };
 /* Whether a product of few rows runs on gemm_rows.inc, with any alignment. */
 bool an_module_gemm_rows(const an_gemm_spec *s, const an_gpu *gpu);
+/* The name of the i-th body of GEMM that an_gpu.gemm_body may ask for (as i + 1); NULL: there are no more. */
+const char *an_gemm_body_name(int i);
 /* Tiles for step `s` of plan `p`; NULL, or why a GPU has no kernel for it ("operands are stored in two dtypes"). */
 const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out);
 /* Which inputs of the step's loop kernel (or fused epilogue) are read through an output's parameter, because the step

@@ -25,11 +25,18 @@ typedef enum an_attn_body {
     AN_BODY_HOPPER    /* sm_90a: attn_hopper.inc and attn_hopper_backward.inc, after attn_bf16.inc */
 } an_attn_body;
 
+/* GEMM: how a tile's sums are computed. */
+typedef enum an_gemm_sums {
+    AN_SUMS_STAGED,    /* operands through shared memory: gemm.inc */
+    AN_SUMS_CONV_BF16, /* NVIDIA: conv_bf16.inc */
+    AN_SUMS_DIRECT     /* fragments from device memory: gemm.inc with AN_DIRECT */
+} an_gemm_sums;
+
 /* Unused fields are 0: equal records are equal texts. */
 typedef struct an_tiles {
     const char *store, *store_b, *store_c, *mul; /* "F32", "BF16", "F16" */
     an_gpu_module module;
-    int window, fast; /* GEMM: an_window_of; fast: the body for NVIDIA GPUs alone, conv_bf16.inc */
+    int window, sums; /* GEMM: an_window_of, an_gemm_sums */
     int exact, vec, threads;
     int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* GEMM */
     int rows, deep;                                                 /* GEMM: of gemm_rows.inc; 0: another body */

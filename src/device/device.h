@@ -151,6 +151,11 @@ typedef struct an_backend {
     /* ---- facts for `doctor`, `selftest` and the run's record; may be NULL */
     /* Compares the driver with what this backend was written for. Reports each answer before asking the next. */
     void (*self_check)(an_self_check_fn *tell, void *user);
+    /* Bodies of products that give the same bits: the name of the i-th, NULL past the last; the one for products of `dtype`
+     * in plans loaded from now on; keeps what is in use for devices opened later. All three NULL: there is one. */
+    const char *(*gemm_body)(int i);
+    void (*gemm_use)(an_device *d, an_dtype dtype, int i);
+    an_status (*gemm_keep)(an_err *err, an_device *d);
     /* Tells what carries the exchanges of ranks that have such a device each. A fault: they would not train. */
     void (*links)(an_self_check_fn *tell, void *user);
     /* Thermal state (0 nominal to 3 critical) and low-power mode of the machine; -1: not told. False: not known. */

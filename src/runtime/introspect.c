@@ -127,6 +127,21 @@ bool an_device_examine(const char *name, an_self_check_fn *tell, void *user)
     return true;
 }
 
+const char *an_gemm_body(const an_ctx *cx, int i)
+{
+    return cx && cx->device && cx->backend->gemm_body ? cx->backend->gemm_body(i) : NULL;
+}
+
+void an_gemm_body_use(an_ctx *cx, an_dtype dtype, int i)
+{
+    if (an_gemm_body(cx, i)) cx->backend->gemm_use(cx->device, dtype, i);
+}
+
+an_status an_gemm_body_keep(an_ctx *cx)
+{
+    return an_gemm_body(cx, 0) ? cx->backend->gemm_keep(&cx->err, cx->device) : AN_OK;
+}
+
 void an_device_links(const char *name, an_self_check_fn *tell, void *user)
 {
     an_err quiet = {0};

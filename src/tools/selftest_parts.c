@@ -183,8 +183,19 @@ static void report_launches(tester *t, an_ctx *cx)
 
 /* ---- updates */
 
-/* Runs one update and records loss, norm and time; with `t` (else NULL) reports the time of each launch. */
-static an_status train_step(an_err *err, tester *t, an_session *r, void *const *array, trace *out)
+/* Device time of the products of the update that ran. */
+static double products_seconds(const an_ctx *cx)
+{
+    an_launch l;
+    double sum = 0;
+    for (int i = 0, n = an_launch_count(cx); i < n; i++)
+        if (an_launch_get(cx, i, &l) && strcmp(l.kind, "product") == 0) sum += l.device_s;
+    return sum;
+}
+
+/* Runs one update and records loss, norm and time; with `t` (else NULL) reports the time of each launch, and with `products`
+ * returns that of the products: both of a profiled context. */
+static an_status train_step(an_err *err, tester *t, an_session *r, void *const *array, trace *out, double *products)
 {
     const an_train_config *c = &r->cfg;
     const int64_t s = r->step;
@@ -201,10 +212,75 @@ static an_status train_step(an_err *err, tester *t, an_session *r, void *const *
     }
     if (status == AN_OK && s == 0) status = an_session_result(err, r->cx, an_report(r->cx, &out->bill));
     if (status == AN_OK && t) report_launches(t, r->cx);
+    if (status == AN_OK && products) *products = products_seconds(r->cx);
     an_reset(r->cx);
     r->step++;
     return status;
 }
+
+/* ---- bodies of products, timed in an update of the model */
+
+/* The products of one update, in seconds of the device; the first update compiles. */
+static an_status time_products(an_err *err, const an_train_config *c, int body, double *seconds)
+{
+    an_session *r;
+    an_array array[AN_MAX_ARRAYS];
+    an_arrays batch;
+    trace unused = {0};
+    *seconds = 0;
+    AN_TRY(an_session_open(err, c, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, &r));
+    an_gemm_body_use(r->cx, c->dtype, body);
+    an_profile(r->cx, true);
+    const int n = c->model->inputs(an_model_settings(&r->cfg), c->batch_size, array);
+    an_status status = an_arrays_open(err, array, n, &batch);
+    if (status == AN_OK) status = open_trace(err, 2, &unused);
+    for (int s = 0; s < 2 && status == AN_OK; s++) status = train_step(err, NULL, r, batch.data, &unused, seconds);
+    free(unused.ms);
+    an_arrays_close(&batch);
+    an_session_close(r);
+    return status;
+}
+
+/* Times each body, and keeps the fastest for this GPU if it is faster than the choice by size by more than chance. */
+static an_status time_bodies(an_err *err, tester *t, an_dtype dtype, an_ctx *cx, int bodies)
+{
+    const double chance = 0.02;
+    an_train_config c = *t->c;
+    int best = 0;
+    double least = 0, seconds;
+    c.dtype = dtype;
+    c.gradient_accumulation_steps = 1;
+    for (int i = 0; i < bodies; i++) {
+        char what[96];
+        AN_TRY(time_products(err, &c, i, &seconds));
+        snprintf(what, sizeof what, "%s, %s", an_gemm_body(cx, i), an_dtype_text(dtype));
+        line(t, false, what, "products of an update in %.3f ms", 1e3 * seconds);
+        if (i == 0 || seconds < (best ? least : least * (1 - chance))) best = i, least = seconds;
+    }
+    an_gemm_body_use(cx, dtype, best);
+    line(t, false, an_dtype_text(dtype), "kept for this GPU: %s", an_gemm_body(cx, best));
+    return AN_OK;
+}
+
+static void bodies_of_products(tester *t)
+{
+    an_err err = {0};
+    an_ctx *cx =
+        an_open(&(an_options){.device = t->c->device, .cache_dir = t->c->cache_dir[0] ? t->c->cache_dir : NULL});
+    an_status status = an_session_fault(&err, cx);
+    int n = 0;
+    while (status == AN_OK && an_gemm_body(cx, n)) n++;
+    if (n) {
+        t->l->part(t->l->user, "bodies of products, which give the same bits");
+        status = time_bodies(&err, t, AN_F32, cx, n);
+        if (status == AN_OK) status = time_bodies(&err, t, AN_BF16, cx, n);
+        if (status == AN_OK) status = an_session_result(&err, cx, an_gemm_body_keep(cx));
+    }
+    an_close(cx);
+    ended(t, "bodies of products", status, &err);
+}
+
+/* ---- two devices compared */
 
 /* The tolerance for the difference of two devices by rounding, which grows from update to update. Measured in 50
  * updates of macbook: bfloat16 on two instruction sets 6e-5 of the loss and 4e-4 of the norm; float32 the same bits,
@@ -249,14 +325,14 @@ static an_status train(an_err *err, tester *t, const an_train_config *c, int64_t
     const int n = c->model->inputs(an_model_settings(&r->cfg), c->batch_size, array);
     an_status status = an_arrays_open(err, array, n, &batch);
     for (int64_t s = 0; s < steps && status == AN_OK; s++) {
-        status = train_step(err, NULL, r, batch.data, out);
+        status = train_step(err, NULL, r, batch.data, out, NULL);
         progress(t, "updates", s + 1 + (other ? steps : 0), 2 * steps); /* the CPU's come first */
         if (status == AN_OK && other && !compare_step(t, c, other, out, s)) break;
     }
     if (status == AN_OK) status = hash_state(err, r, &out->hash);
     if (status == AN_OK && other && !c->exact && r->step == steps) {
         an_profile(r->cx, true);
-        status = train_step(err, t, r, batch.data, out);
+        status = train_step(err, t, r, batch.data, out, NULL);
     }
     an_arrays_close(&batch);
     an_session_close(r);
@@ -333,6 +409,7 @@ void an_selftest(const an_train_config *c, const an_selftest_options *o, const a
     }
     if (o->size > 0) times(&t, o->size);
     t.c = &one;
+    if (o->size > 0 && gpu) bodies_of_products(&t);
     if (o->steps > 0) train_both(&t, &one, o->steps, "training beside the CPU");
     if (o->steps > 0) train_exactly(&t, o->steps);
 }

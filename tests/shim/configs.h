@@ -21,20 +21,22 @@ static const attn_config metal_attention[] = {
     {KIND_F32, KIND_F32, 1, 8, 128, 32, 1, 0, 32, 32, 32},
 };
 static const gemm_config cuda_gemm[] = {
-    /* store, C, mul, vec, bm, bn, bk, subgroups, along k */
-    {KIND_BF16, KIND_BF16, KIND_BF16, 8, 128, 128, 32, 2, 4, 1, 0},
-    {KIND_BF16, KIND_F32, KIND_BF16, 8, 128, 128, 32, 2, 4, 0, 0},
-    {KIND_BF16, KIND_BF16, KIND_BF16, 8, 128, 128, 32, 2, 4, 1, 1},
-    {KIND_F32, KIND_F32, KIND_TF32, 8, 128, 64, 32, 4, 2, 1, 0},
-    {KIND_F32, KIND_F32, KIND_BF16, 8, 64, 64, 32, 2, 2, 1, 0},
-    {KIND_F16, KIND_F16, KIND_F16, 1, 64, 64, 32, 2, 2, 0, 1},
-    {KIND_F32, KIND_F32, KIND_F32, 8, 64, 64, 16, 2, 2, 1, 0},
+    /* store, C, mul, vec, bm, bn, bk, subgroups, along k, direct */
+    {KIND_BF16, KIND_BF16, KIND_BF16, 8, 128, 128, 32, 2, 4, 1, 0, 0},
+    {KIND_BF16, KIND_F32, KIND_BF16, 8, 128, 128, 32, 2, 4, 0, 0, 0},
+    {KIND_BF16, KIND_BF16, KIND_BF16, 8, 128, 128, 32, 2, 4, 1, 1, 0},
+    {KIND_F32, KIND_F32, KIND_TF32, 8, 128, 64, 32, 4, 2, 1, 0, 0},
+    {KIND_F32, KIND_F32, KIND_BF16, 8, 64, 64, 32, 2, 2, 1, 0, 0},
+    {KIND_F16, KIND_F16, KIND_F16, 1, 64, 64, 32, 2, 2, 0, 1, 0},
+    {KIND_F32, KIND_F32, KIND_F32, 8, 64, 64, 16, 2, 2, 1, 0, 0},
 };
 static const gemm_config metal_gemm[] = {
-    {KIND_BF16, KIND_BF16, KIND_BF16, 8, 64, 64, 32, 2, 2, 1, 0},
-    {KIND_BF16, KIND_F32, KIND_BF16, 8, 64, 64, 32, 2, 2, 0, 0},
-    {KIND_F16, KIND_F16, KIND_F16, 1, 64, 32, 32, 2, 1, 0, 1},
-    {KIND_F32, KIND_F32, KIND_F32, 8, 64, 64, 16, 2, 2, 1, 1},
+    {KIND_BF16, KIND_BF16, KIND_BF16, 8, 64, 64, 32, 2, 2, 1, 0, 0},
+    {KIND_BF16, KIND_F32, KIND_BF16, 8, 64, 64, 32, 2, 2, 0, 0, 0},
+    {KIND_F16, KIND_F16, KIND_F16, 1, 64, 32, 32, 2, 1, 0, 1, 0},
+    {KIND_F32, KIND_F32, KIND_F32, 8, 64, 64, 16, 2, 2, 1, 1, 0},
+    {KIND_F32, KIND_F32, KIND_F32, 8, 64, 64, 16, 2, 2, 1, 0, 1},
+    {KIND_F16, KIND_F16, KIND_F16, 8, 32, 32, 16, 1, 1, 0, 1, 1},
 };
 
 #define COUNT_OF(table) (sizeof(table) / sizeof *(table))

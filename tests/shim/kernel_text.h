@@ -76,6 +76,7 @@ static inline void attn_defines(char *out, size_t room, const attn_config *c, in
 
 typedef struct gemm_config {
     int store, store_c, mul, vec, bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k;
+    int direct; /* AN_DIRECT */
 } gemm_config;
 
 static inline void gemm_defines(char *out, size_t room, const gemm_config *c)
@@ -85,9 +86,9 @@ static inline void gemm_defines(char *out, size_t room, const gemm_config *c)
         "#define AN_STORE AN_KIND_%s\n#define AN_STORE_C AN_KIND_%s\n#define AN_MUL AN_KIND_%s\n#define AN_EXACT "
         "1\n#define AN_VEC %d\n"
         "#define AN_BM %d\n#define AN_BN %d\n#define AN_BK %d\n#define AN_SUBGROUPS_M %d\n#define AN_SUBGROUPS_N %d\n"
-        "#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n#define AN_THREADS %d\n",
+        "#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n#define AN_THREADS %d\n#define AN_DIRECT %d\n",
         kind_name(c->store), kind_name(c->store_c), kind_name(c->mul), c->vec, c->bm, c->bn, c->bk, c->subgroups_m,
-        c->subgroups_n, c->a_along_k, c->b_along_k, 32 * c->subgroups_m * c->subgroups_n);
+        c->subgroups_n, c->a_along_k, c->b_along_k, 32 * c->subgroups_m * c->subgroups_n, c->direct);
 }
 
 /* ceil(p * 2^24): see keep_at_least. Exact in double. */

@@ -88,32 +88,44 @@ static void f32_gemms_have_the_bits_of_an_ascending_sum_in_every_orientation(voi
 {
     (void)state;
     for (int way = 0; way < 4; way++) {
-        gemm_config c = {KIND_F32, KIND_F32, KIND_F32, way % 2 ? 8 : 1, 32, 16, 16, 2, 1, way & 1, way >> 1};
+        gemm_config c = {KIND_F32, KIND_F32, KIND_F32, way % 2 ? 8 : 1, 32, 16, 16, 2, 1, way & 1, way >> 1, 0};
         gemm_shape p = {way % 2 ? 40 : 37, way % 2 ? 24 : 21, way % 2 ? 40 : 43, 2, 1};
         check(c, p, "", 1, 0, 0);
+    }
+}
+
+/* Fragments loaded from device memory: the same bits as staged tiles, in every orientation, over batches and splits. */
+static void direct_loads_have_the_bits_of_staged_tiles(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        gemm_config c = {KIND_F32, KIND_F32, KIND_F32, 8, 32, 32, 16, 2, 1, way & 1, way >> 1, 1};
+        check(c, (gemm_shape){64, 96, 96, 2, way % 2 ? 3 : 1}, "", 1, 0, 0);
+        c.store = KIND_BF16, c.store_c = KIND_F32, c.mul = KIND_BF16;
+        check(c, (gemm_shape){32, 64, 48, 1, 1}, "", 1, 0, 1e-6);
     }
 }
 
 static void split_chains_are_added_in_order(void **state)
 {
     (void)state;
-    check((gemm_config){KIND_F32, KIND_F32, KIND_F32, 1, 16, 16, 16, 1, 2, 1, 0}, (gemm_shape){19, 35, 100, 2, 3}, "",
-          1, 0, 0);
+    check((gemm_config){KIND_F32, KIND_F32, KIND_F32, 1, 16, 16, 16, 1, 2, 1, 0, 0}, (gemm_shape){19, 35, 100, 2, 3},
+          "", 1, 0, 0);
 }
 
 static void bf16_gemms_are_near_and_may_store_f32(void **state)
 {
     (void)state;
-    check((gemm_config){KIND_BF16, KIND_F32, KIND_BF16, 8, 32, 32, 32, 2, 1, 1, 0}, (gemm_shape){40, 56, 72, 1, 1}, "",
-          1, 0, 1e-6);
-    check((gemm_config){KIND_F32, KIND_F32, KIND_F16, 1, 32, 16, 16, 1, 2, 0, 1}, (gemm_shape){33, 17, 20, 1, 1}, "", 1,
-          0, 1e-3);
+    check((gemm_config){KIND_BF16, KIND_F32, KIND_BF16, 8, 32, 32, 32, 2, 1, 1, 0, 0}, (gemm_shape){40, 56, 72, 1, 1},
+          "", 1, 0, 1e-6);
+    check((gemm_config){KIND_F32, KIND_F32, KIND_F16, 1, 32, 16, 16, 1, 2, 0, 1, 0}, (gemm_shape){33, 17, 20, 1, 1}, "",
+          1, 0, 1e-3);
 }
 
 static void the_epilogue_is_a_hole(void **state)
 {
     (void)state;
-    check((gemm_config){KIND_F32, KIND_F32, KIND_F32, 1, 16, 16, 16, 1, 1, 1, 0}, (gemm_shape){20, 18, 9, 1, 1},
+    check((gemm_config){KIND_F32, KIND_F32, KIND_F32, 1, 16, 16, 16, 1, 1, 1, 0, 0}, (gemm_shape){20, 18, 9, 1, 1},
           "#define AN_EPILOGUE_ARGS\n#define AN_EPILOGUE(row, col, acc) c[c_at + (row) * g.c_m + (col)] = (acc) * 2.0f "
           "+ 1.0f\n",
           2, 1, 0);
@@ -160,6 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_operand_is_transposed_whatever_its_size),
         cmocka_unit_test(f32_gemms_have_the_bits_of_an_ascending_sum_in_every_orientation),
+        cmocka_unit_test(direct_loads_have_the_bits_of_staged_tiles),
         cmocka_unit_test(split_chains_are_added_in_order),
         cmocka_unit_test(bf16_gemms_are_near_and_may_store_f32),
         cmocka_unit_test(the_epilogue_is_a_hole),

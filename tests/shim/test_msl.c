@@ -31,6 +31,7 @@ static void each_text_of(const char *lines, const char *gpu, void (*visit)(const
             free(text);
         }
     for (size_t i = 0; i < COUNT_OF(metal_gemm); i++) {
+        if (metal_gemm[i].direct && *lines) continue; /* a plain GPU's fragments come from threadgroup memory */
         gemm_defines(defines + at, sizeof defines - at, &metal_gemm[i]);
         snprintf(what, sizeof what, "gemm %zu%s", i, gpu);
         visit(text = kernel_text("msl", "gemm", defines), what);

@@ -115,6 +115,7 @@ static an_status open_device(an_err *err, an_device *d)
     d->gpu = (an_gpu){.dialect = &an_dialects[AN_DIALECT_MSL],
                       .version = an_mtl.macos >= 1400 ? 310 : 300,
                       .plain = d->facts.family < AN_MTLGPUFamilyApple7};
+    AN_TRY(an_mtl_gemm_bodies(err, d));
     d->target = (an_target){.dialect = "msl",
                             .threads = 1,
                             .max_args = AN_MSL_BUFFERS,
@@ -335,6 +336,9 @@ const an_backend an_backend_metal = {.name = "metal",
                                      .memory = metal_memory,
                                      .busy_seconds = metal_busy_seconds,
                                      .self_check = an_mtl_self_check,
+                                     .gemm_body = an_mtl_gemm_body,
+                                     .gemm_use = an_mtl_gemm_use,
+                                     .gemm_keep = an_mtl_gemm_keep,
                                      .power_state = an_objc_mac_state,
                                      .awake_begin = an_objc_awake_begin,
                                      .awake_end = an_objc_awake_end,

@@ -4,6 +4,7 @@
  *     metal_load.c     a plan to libraries, pipelines and launches
  *     metal_run.c      launches to command buffers: their size, their failures, their times
  *     cpu_fallback.c   the steps that run on the CPU with fallback=cpu
+ *     gemm_body.c      which body computes products on this GPU
  *     self_check.c     is this macOS the one that the backend was written for? */
 #ifndef AN_DEVICE_METAL_METAL_INTERNAL_H
 #define AN_DEVICE_METAL_METAL_INTERNAL_H
@@ -114,6 +115,13 @@ an_id an_mtl_pipeline(an_err *err, an_device *d, an_id library, const char *entr
 /* GPUs before Apple7 need not have shuffles within a subgroup: a small kernel tries them. */
 bool an_mtl_shuffles_work(an_device *d);
 void an_mtl_self_check(an_self_check_fn *tell, void *user);
+
+/* Products: the body asked for or kept for this GPU; the i-th name, "by-size" first, NULL past the last; the body of plans that
+ * are loaded from now on; keeps both for devices opened later. */
+an_status an_mtl_gemm_bodies(an_err *err, an_device *d);
+const char *an_mtl_gemm_body(int i);
+void an_mtl_gemm_use(an_device *d, an_dtype dtype, int i);
+an_status an_mtl_gemm_keep(an_err *err, an_device *d);
 
 an_status an_mtl_builtin_make(an_err *err, an_device *d);
 an_status an_mtl_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);

@@ -233,22 +233,27 @@ AN_FN void an_scale_rows(thread an_frag_c &c, threadgroup const float *diagonals
         simdgroup_multiply(c.x[r], diagonal, c.x[r]);
     }
 }
-AN_FN void an_load_a(thread an_frag_a &a, threadgroup const an_mul *p, int ld) /* a[i][k] = p[i*ld + k] */
+/* From threadgroup memory, or from device memory where it holds an_mul. */
+template <class pointer>
+AN_FN void an_load_a(thread an_frag_a &a, pointer p, int ld) /* a[i][k] = p[i*ld + k] */
 {
     AN_UNROLL for (int r = 0; r < 2; r++)
         AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(a.x[r][k], p + 8 * r * ld + 8 * k, ulong(ld));
 }
-AN_FN void an_load_at(thread an_frag_a &a, threadgroup const an_mul *p, int ld) /* a[i][k] = p[k*ld + i] */
+template <class pointer>
+AN_FN void an_load_at(thread an_frag_a &a, pointer p, int ld) /* a[i][k] = p[k*ld + i] */
 {
     AN_UNROLL for (int r = 0; r < 2; r++)
         AN_UNROLL for (int k = 0; k < 2; k++)
             simdgroup_load(a.x[r][k], p + 8 * k * ld + 8 * r, ulong(ld), ulong2(0), true);
 }
-AN_FN void an_load_b(thread an_frag_b &b, threadgroup const an_mul *p, int ld) /* b[k][j] = p[k*ld + j] */
+template <class pointer>
+AN_FN void an_load_b(thread an_frag_b &b, pointer p, int ld) /* b[k][j] = p[k*ld + j] */
 {
     AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(b.x[k], p + 8 * k * ld, ulong(ld));
 }
-AN_FN void an_load_bt(thread an_frag_b &b, threadgroup const an_mul *p, int ld) /* b[k][j] = p[j*ld + k] */
+template <class pointer>
+AN_FN void an_load_bt(thread an_frag_b &b, pointer p, int ld) /* b[k][j] = p[j*ld + k] */
 {
     AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(b.x[k], p + 8 * k, ulong(ld), ulong2(0), true);
 }
