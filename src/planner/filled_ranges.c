@@ -38,19 +38,13 @@ static int64_t range_on(const an_plan *p, int32_t s, int r, int64_t *to)
     return n ? from * size : 0;
 }
 
-static int by_number(const void *x, const void *y)
-{
-    const int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-    return (a > b) - (a < b);
-}
-
 /* The numbers, ascending, where ranges of value v begin or end on some rank. */
 static int64_t find_bounds(const an_plan *p, int32_t v, int ranks, int64_t *bound)
 {
     int64_t n = 0, kept = 0;
     for (int32_t s = 0; s < p->n_steps; s++)
         for (int r = 0; r < ranks && filled_by(p, s) == v; r++, n += 2) bound[n] = range_on(p, s, r, &bound[n + 1]);
-    qsort(bound, (size_t)n, sizeof *bound, by_number);
+    qsort(bound, (size_t)n, sizeof *bound, an_by_number);
     for (int64_t i = 0; i < n; i++)
         if (!kept || bound[i] != bound[kept - 1]) bound[kept++] = bound[i];
     return kept;
@@ -65,7 +59,7 @@ static void find_first(const an_plan *p, int32_t v, int ranks, int32_t last, con
         for (int r = 0; r < ranks && filled_by(p, s) == v; r++) {
             int64_t to;
             const int64_t from = range_on(p, s, r, &to);
-            const int64_t *at = bsearch(&from, bound, (size_t)n, sizeof from, by_number);
+            const int64_t *at = bsearch(&from, bound, (size_t)n, sizeof from, an_by_number);
             for (; at && at < bound + n && *at < to; at++) first[at - bound] = AN_MIN(first[at - bound], s);
         }
 }

@@ -222,6 +222,12 @@ an_arg an_arg_of(an_planner *w, int32_t base, bool written); /* value or leaf as
 bool an_may_alias(const an_loop_kernel *p, int in, int out);
 /* alias_in_place.c: the loop kernel that reads or writes argument `arg` of the step, and its first argument; NULL. */
 const an_loop_kernel *an_loop_of(const an_plan *p, const an_plan_step *s, int arg, int *first);
+/* For qsort and bsearch over int64_t. */
+static inline int an_by_number(const void *x, const void *y)
+{
+    const int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+    return (a > b) - (a < b);
+}
 void an_find_lifetimes(an_plan *p);            /* assign_buffers.c: an_value.first and .last */
 an_status an_add_filled_ranges(an_planner *w); /* filled_ranges.c: values of what exchanges fill range by range */
 

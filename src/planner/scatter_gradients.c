@@ -74,12 +74,6 @@ static int64_t piece_bytes(int64_t block_bytes)
     return AN_MIN(AN_MAX(block_bytes / 16, (int64_t)1 << 20), (int64_t)25 << 20);
 }
 
-static int by_number(const void *x, const void *y)
-{
-    const int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-    return (a > b) - (a < b);
-}
-
 /* Each begins where a parameter does. */
 static an_status make_pieces(scattering *x, int32_t b)
 {
@@ -90,7 +84,7 @@ static an_status make_pieces(scattering *x, int32_t b)
     int64_t *at = AN_NEW_ARRAY(&w->scratch, int64_t, n->n_src + 1), whole;
     if (!at) return no_memory(x);
     for (int s = 0; s < n->n_src; s++) at[s] = w->rq->pack(w->rq->user, (int)n->attr[0], s, &whole);
-    qsort(at, n->n_src, sizeof *at, by_number);
+    qsort(at, n->n_src, sizeof *at, an_by_number);
     at[n->n_src] = all;
     bl->first = x->n_pieces;
     for (int s = 0; s < n->n_src; s++) {
@@ -153,8 +147,8 @@ static int32_t piece_of(const scattering *x, const an_arg *a)
 
 /* ---- when a piece can be exchanged */
 
-/* The last step before s that writes in what argument `read` names; -1: none. */
-static int32_t last_writer(const an_plan *p, int32_t s, const an_arg *read)
+/* The last step before s that writes anywhere in the container of what argument `read` names; -1: none. */
+static int32_t last_writer_of_container(const an_plan *p, int32_t s, const an_arg *read)
 {
     int32_t of = read->value;
     while (of >= 0 && p->value[of].inside >= 0) of = p->value[of].inside;
@@ -181,7 +175,7 @@ static void find_readiness(scattering *x)
             /* The pack's own zeros and copies name the block, not a gradient in it. */
             if (p->value[st->arg[a].value].inside < 0 && (kind == AN_KERNEL_ZERO || kind == AN_KERNEL_COPY)) {
                 x->fills[s] = i;
-                ready = kind == AN_KERNEL_COPY ? last_writer(p, s, &st->arg[0]) : -1;
+                ready = kind == AN_KERNEL_COPY ? last_writer_of_container(p, s, &st->arg[0]) : -1;
             }
             x->pieces[i].ready = AN_MAX(x->pieces[i].ready, ready);
         }
