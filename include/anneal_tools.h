@@ -38,8 +38,8 @@ bool an_device_examine(const char *name, an_self_check_fn *tell, void *user);
 /* Tells what connects several devices of this kind, and the library that adds over them. */
 void an_device_links(const char *name, an_self_check_fn *tell, void *user);
 
-/* A device may have several bodies of products, which give the same bits: the name of the i-th, NULL past the last or where there
- * is one body alone. `use`: the one for products of `dtype` in plans made from now on. `keep`: what is in use is used by
+/* A device may have several kernel variants (bodies) of GEMM, which give the same bits: the name of the i-th, NULL past the
+ * last or where there is one alone. `use`: the one for GEMMs of `dtype` in plans made from now on. `keep`: what is in use is used by
  * contexts opened later on this machine. */
 const char *an_gemm_body(const an_ctx *cx, int i);
 void an_gemm_body_use(an_ctx *cx, an_dtype dtype, int i);
