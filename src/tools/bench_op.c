@@ -69,7 +69,7 @@ static void amounts(const an_bench_op *op, double *flops, double *bytes)
     }
 }
 
-static an_status iterate(an_err *err, an_ctx *cx, const an_bench_op *op, double *ms)
+an_status an_bench_iterate(an_err *err, an_ctx *cx, const an_bench_op *op, double *ms)
 {
     const double begin = an_session_clock();
     an_tensor *result = build(cx, op);
@@ -101,8 +101,8 @@ static an_status find_size(an_err *err, an_ctx *cx, an_bench_op *op, double *ms)
     int64_t next = AN_MIN(op->n, op->kind == AN_BENCH_MATMUL ? 64 : 1);
     do {
         tried.n = next;
-        AN_TRY(iterate(err, cx, &tried, ms)); /* plans and compiles */
-        AN_TRY(iterate(err, cx, &tried, ms));
+        AN_TRY(an_bench_iterate(err, cx, &tried, ms)); /* plans and compiles */
+        AN_TRY(an_bench_iterate(err, cx, &tried, ms));
         next = an_bench_larger(op, tried.n, *ms);
     } while (next > tried.n);
     op->n = tried.n;
@@ -115,11 +115,12 @@ static an_status measure(an_err *err, an_ctx *cx, const an_bench_op *wanted, dou
     double flops = 0, bytes = 0, unused, found_ms = 0;
     if (op->most_ms > 0) AN_TRY(find_size(err, cx, op, &found_ms));
     if (found_ms > op->most_ms) op->iters = 1; /* slow at the smallest size, and warm */
-    AN_TRY(iterate(err, cx, op, &out->first_s));
+    AN_TRY(an_bench_iterate(err, cx, op, &out->first_s));
     out->first_s *= 1e-3;
     an_profile(cx, op->device_time);
-    for (int64_t i = 0; i < 2 + op->iters / 10 && found_ms <= op->most_ms; i++) AN_TRY(iterate(err, cx, op, &unused));
-    for (int64_t i = 0; i < op->iters; i++) AN_TRY(iterate(err, cx, op, &ms[i]));
+    for (int64_t i = 0; i < 2 + op->iters / 10 && found_ms <= op->most_ms; i++)
+        AN_TRY(an_bench_iterate(err, cx, op, &unused));
+    for (int64_t i = 0; i < op->iters; i++) AN_TRY(an_bench_iterate(err, cx, op, &ms[i]));
     out->ms = an_median(ms, op->iters);
     out->min_ms = ms[0];
     out->n = op->n;
@@ -132,7 +133,7 @@ static an_status measure(an_err *err, an_ctx *cx, const an_bench_op *wanted, dou
     return AN_OK;
 }
 
-static an_ctx *open_context(const an_train_config *c)
+an_ctx *an_bench_open(const an_train_config *c)
 {
     an_ctx *cx = an_open(&(an_options){.device = c->device,
                                        .seed = 1,
@@ -150,7 +151,7 @@ an_status an_bench_run_op(an_err *err, const an_train_config *cfg, const an_benc
     *out = (an_bench_op_result){0};
     double *ms = malloc((size_t)op->iters * sizeof *ms);
     if (!ms) return an_fail_nomem(err, "a benchmark", (size_t)op->iters * sizeof *ms);
-    an_ctx *cx = open_context(cfg);
+    an_ctx *cx = an_bench_open(cfg);
     an_status status = an_session_fault(err, cx);
     if (status == AN_OK) status = measure(err, cx, op, ms, out);
     an_close(cx);
@@ -161,7 +162,7 @@ an_status an_bench_run_op(an_err *err, const an_train_config *cfg, const an_benc
 an_status an_bench_roof(an_err *err, const an_train_config *cfg, an_roof *out)
 {
     an_bench_op_result r;
-    an_ctx *cx = open_context(cfg);
+    an_ctx *cx = an_bench_open(cfg);
     an_status status = an_session_fault(err, cx);
     *out = (an_roof){.gflops = status == AN_OK ? an_fma_peak(cx, cfg->dtype) : 0};
     an_close(cx);

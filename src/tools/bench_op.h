@@ -40,6 +40,12 @@ typedef struct an_bench_op_result {
     uint64_t device_bytes; /* device memory that was free for programs before; 0: unknown */
 } an_bench_op_result;
 
+/* A context with `cfg`'s device, threads, isa and compiler, for an_bench_iterate. */
+an_ctx *an_bench_open(const an_train_config *cfg);
+
+/* One iteration of the operation; the first one in a context plans and compiles. */
+an_status an_bench_iterate(an_err *err, an_ctx *cx, const an_bench_op *op, double *ms);
+
 /* Runs the operation with `cfg`'s device, threads, isa and compiler. */
 an_status an_bench_run_op(an_err *err, const an_train_config *cfg, const an_bench_op *op, an_bench_op_result *out);
 

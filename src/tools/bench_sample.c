@@ -2,19 +2,46 @@
 #include "tools/bench_sample.h"
 #include "infer/generate.h"
 #include "tools/bench_op.h"
+#include <anneal_tools.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
-    WARM_TOKENS = 8,    /* of the untimed first text: after two tokens the plans of prefill and decoding are compiled */
-    MOST_READ_MIB = 256 /* more than caches hold */
+    WARM_TOKENS = 8, /* of the untimed first text: after two tokens the plans of prefill and decoding are compiled */
+    MOST_READ_MIB = 256, /* more than caches hold */
+    BLOCKS = 4,          /* of the timed tokens: reading is timed before, between and after them, */
+    FEWEST_TOKENS = 16,  /* each of so many tokens at least, */
+    TIMED_READS = 3,     /* so often each time, after one that fills the caches as far as they hold it */
+    MOST_READS = (BLOCKS + 2) * TIMED_READS,
 };
+
+/* The bandwidth of reading, timed in turn with the tokens, by as many threads. */
+typedef struct reads {
+    an_ctx *cx;
+    an_bench_op op;
+    double ms[MOST_READS];
+    int64_t n;
+} reads;
+
+static an_status read_some(an_err *err, reads *r)
+{
+    double unused;
+    AN_TRY(an_bench_iterate(err, r->cx, &r->op, &unused));
+    for (int i = 0; i < TIMED_READS; i++) AN_TRY(an_bench_iterate(err, r->cx, &r->op, &r->ms[r->n++]));
+    return AN_OK;
+}
 
 /* Times of the tokens of one text. */
 typedef struct clock_of_tokens {
-    double *ms;          /* between a token and the one before it; of the first, since the text began */
-    int64_t n, of_group; /* tokens; of those that were read together */
+    double *ms;                /* between a token and the one before it; of the first, since the text began */
+    int64_t n, seen, of_group; /* times; tokens; of those that were read together */
     int64_t texts;
     double last;
+    reads *reads; /* between blocks of `block` tokens, next after token `next_read`; NULL: never */
+    int64_t block, next_read;
+    bool read_last; /* the next token has no time: caches hold what was read, not its weights */
+    an_err *err;
+    an_status status;
     an_generate_result result;
 } clock_of_tokens;
 
@@ -25,13 +52,20 @@ static bool note_token(void *arg, int64_t text, int32_t id)
     clock_of_tokens *c = arg;
     if (text > 0) return true; /* drawn with the first one's */
     const double now = an_session_clock();
+    const int64_t group = c->result.group;
     if (c->of_group == 0) {
-        for (int64_t i = 0; i < c->result.group; i++) c->ms[c->n + i] = 1e3 * (now - c->last) / (double)c->result.group;
+        for (int64_t i = 0; i < group && !c->read_last; i++) c->ms[c->n++] = 1e3 * (now - c->last) / (double)group;
         c->last = now;
+        c->read_last = false;
     }
-    c->n++;
-    c->of_group = (c->of_group + 1) % c->result.group;
-    return true;
+    c->seen++;
+    c->of_group = (c->of_group + 1) % group;
+    if (!c->reads || c->of_group != 0 || c->seen < c->next_read) return true;
+    c->next_read += c->block;
+    c->status = read_some(c->err, c->reads);
+    c->last = an_session_clock();
+    c->read_last = true;
+    return c->status == AN_OK;
 }
 
 static an_status draw(an_err *err, an_session *r, const int32_t *prompt, int64_t n_prompt, int64_t tokens,
@@ -39,15 +73,48 @@ static an_status draw(an_err *err, an_session *r, const int32_t *prompt, int64_t
 {
     const an_generate_options o = {
         .sampler = {.temperature = 0.8, .top_k = 200, .seed = 1}, .tokens = tokens, .texts = c->texts};
-    c->n = c->of_group = 0;
+    c->n = c->seen = c->of_group = 0;
+    c->next_read = c->block;
+    c->read_last = false;
+    c->status = AN_OK;
+    c->err = err;
     c->last = an_session_clock();
-    return an_generate(err, r, &o, prompt, (size_t)n_prompt, note_token, c, &c->result);
+    AN_TRY(an_generate(err, r, &o, prompt, (size_t)n_prompt, note_token, c, &c->result));
+    return c->status;
 }
 
 /* The time that a share `p` of the ascending times does not exceed. */
 static double percentile(const double *ms, int64_t n, double p)
 {
     return ms[AN_MIN((int64_t)(p * (double)n), n - 1)];
+}
+
+/* The timed text, and reading in turn with it. */
+static an_status time_tokens(an_err *err, an_session *r, const int32_t *prompt, int64_t n_prompt, int64_t tokens,
+                             clock_of_tokens *c, an_bench_sample_result *out)
+{
+    reads in_turn = {.op = {.kind = AN_BENCH_READ, .dtype = AN_F32, .n = out->read_mib}};
+    c->reads = &in_turn;
+    c->block = AN_MAX(tokens / BLOCKS, FEWEST_TOKENS);
+    in_turn.cx = an_bench_open(&r->cfg);
+    an_status status = an_session_fault(err, in_turn.cx);
+    if (status == AN_OK) status = read_some(err, &in_turn);
+    if (status == AN_OK) status = draw(err, r, prompt, n_prompt, tokens, c);
+    if (status == AN_OK) status = read_some(err, &in_turn);
+    an_close(in_turn.cx);
+    if (status == AN_OK) out->read_gbytes = (double)out->read_mib * 1.048576 / an_median(in_turn.ms, in_turn.n);
+    return status;
+}
+
+/* What the launches of a token move. The plan counts the whole cache of keys and values, of which attention reads as much as
+ * is filled: the share `filled` on average. */
+static double token_bytes(an_ctx *cx, double filled)
+{
+    double bytes = 0;
+    an_launch l;
+    for (int i = 0; i < an_launch_count(cx); i++)
+        if (an_launch_get(cx, i, &l)) bytes += (double)l.bytes * (strcmp(l.kind, "attention") == 0 ? filled : 1);
+    return bytes;
 }
 
 static an_status measure(an_err *err, an_session *r, const int32_t *prompt, int64_t n_prompt, int64_t tokens,
@@ -58,9 +125,12 @@ static an_status measure(an_err *err, an_session *r, const int32_t *prompt, int6
     an_reset(r->cx);
     AN_TRY(draw(err, r, prompt, n_prompt, AN_MIN(tokens, WARM_TOKENS), c));
     out->cold_s = 1e-3 * c->ms[0];
-    AN_TRY(draw(err, r, prompt, n_prompt, tokens, c));
-    an_bill bill;
-    if (an_report(r->cx, &bill) == AN_OK) out->moved_bytes = (double)bill.moved_bytes;
+    const an_decoder *d = r->cfg.model->decoder;
+    const double keys = (double)n_prompt + 0.5 * (double)tokens,
+                 context = (double)d->context(an_model_settings(&r->cfg));
+    out->moved_bytes = token_bytes(r->cx, d->decode ? keys / context : 1);
+    out->read_mib = AN_MAX(1, AN_MIN((int64_t)(out->moved_bytes / 1048576 + 0.5), MOST_READ_MIB));
+    AN_TRY(time_tokens(err, r, prompt, n_prompt, tokens, c, out));
     out->first_ms = c->ms[0];
     out->tokens = c->n - 1;
     double sum = 0;
@@ -90,12 +160,7 @@ an_status an_bench_sample(an_err *err, an_session *r, int64_t texts, int64_t pro
     int32_t *ids = (int32_t *)(void *)(ms + tokens);
     const uint64_t vocabulary = (uint64_t)d->vocabulary(settings);
     for (int64_t i = 0; i < prompt; i++) ids[i] = (int32_t)((uint64_t)(i + 1) * 2654435761u % vocabulary);
-    an_status status = measure(err, r, ids, prompt, tokens, &(clock_of_tokens){.ms = ms, .texts = texts}, out);
+    const an_status status = measure(err, r, ids, prompt, tokens, &(clock_of_tokens){.ms = ms, .texts = texts}, out);
     free(ms);
-    AN_TRY(status);
-    an_bench_op_result read;
-    out->read_mib = AN_MAX(1, AN_MIN((int64_t)(out->moved_bytes / 1048576 + 0.5), MOST_READ_MIB));
-    AN_TRY(an_bench_run_op(err, &r->cfg, &(an_bench_op){AN_BENCH_READ, AN_F32, out->read_mib, 8, false, 0}, &read));
-    out->read_gbytes = read.gbytes * read.ms / read.min_ms;
-    return AN_OK;
+    return status;
 }
