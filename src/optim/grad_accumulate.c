@@ -6,9 +6,14 @@
  *     an_backward   block.packed = pack(dL/dp0, dL/dp1, ...)
  *     an_adamw      g = gradient store + packed (or the one that is there); p, m, v updated; the store is free again
  *
- * No GEMM adds to the store (beta = 1 is for chunks of logits: planner/fuse.c). When no optimizer follows in the same step, the sum is assigned to the block's gradient store instead and is the next
- * micro-batch's starting value. An optimizer is elementwise arithmetic over the arrays p, m, v, g, so that clipping and the
- * update of every parameter of a block are one launch.
+ * When no optimizer follows in the same step, the sum is assigned to the block's gradient store instead and is the next micro-batch's
+ * starting value. The planner writes packed gradients straight into the store (planner/assign_states.c), and where the device's own GEMMs
+ * run, each gradient is added to its part of the store where it is computed: packed is then
+ *
+ *     packed = pack(store of p0 + dL/dp0, store of p1 + dL/dp1, ...)
+ *
+ * and a step with several micro-batches has one array of a block's size, not two. An optimizer is elementwise arithmetic over the arrays
+ * p, m, v, g, so that clipping and the update of every parameter of a block are one launch.
  *
  * With several ranks (an_join) each has the gradients of its own micro-batches, and an update needs the sum of all:
  *
@@ -184,6 +189,18 @@ static an_tensor *add_each_rank(an_ctx *cx, const char *at, int b, bool part, an
     return sum;
 }
 
+/* Whether a gradient is added to what is kept of it where it is computed, in the epilogue of its GEMM: then the block's store is the only
+ * array of its size. Where a library runs the GEMMs each sum would be a launch. */
+static bool adds_where_computed(an_ctx *cx, int b)
+{
+    const an_block *bl = &cx->block[b];
+    if (!bl->accumulated || !bl->packed || adds_in_order(cx) || keeps_part(cx, b)) return false;
+    if (cx->backend->target(cx->device)->library_gemm) return false;
+    for (int i = 0; i < bl->n; i++)
+        if (!an_graph_grad(&cx->graph, cx->param[bl->param[i]].tensor)) return false;
+    return true;
+}
+
 /* This step's gradients plus those kept from earlier micro-batches; `part`: of this rank's part, and in exact mode. */
 static an_tensor *sum_of(an_ctx *cx, const char *at, int b, bool part)
 {
@@ -192,6 +209,7 @@ static an_tensor *sum_of(an_ctx *cx, const char *at, int b, bool part)
         bl->accumulated ? an_block_tensor(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches") : NULL;
     if (kept && part && !keeps_part(cx, b)) kept = own_part(cx, at, b, kept);
     if (!bl->packed) return kept;
+    if (adds_where_computed(cx, b)) return pack(cx, at, b, kept);
     an_tensor *u = kept || adds_in_order(cx) ? gradient_random(cx, b) : NULL;
     if (adds_in_order(cx)) return add_each_rank(cx, at, b, part, kept, bl->packed, u);
     an_tensor *one = part ? reduce_scatter(cx, at, bl->packed) : bl->packed;
@@ -221,10 +239,16 @@ static an_tensor *gradient_of_all(an_ctx *cx, const char *at, int b)
     const bool in_order = adds_in_order(cx), part = cx->block[b].part > 0;
     if (part && in_order && !cx->block[b].kept) return sum_of(cx, at, b, true);
     const bool in_buckets = ranks > 1 && !in_order && !keeps_part(cx, b) && !cx->narrow;
+    /* Nothing reads the store behind the update: the sum is assigned to it for its memory. Not where it is exchanged and freed in pieces
+     * (planner/scatter_gradients.c). */
+    const bool in_pieces = part && cx->backend->target(cx->device)->side_by_side;
+    const bool in_store = !cx->block[b].kept && !in_pieces && (in_buckets || ranks <= 1) && adds_where_computed(cx, b);
     an_tensor *sum = in_buckets ? gradient_by_param(cx, at, b) : gradient_of(cx, at, b); /* [n] */
-    if (!sum || ranks <= 1 || keeps_part(cx, b)) return sum;
-    if (part) return in_order ? own_part(cx, at, b, sum) : reduce_scatter(cx, at, sum);
-    return in_order ? sum : add_ranks(cx, at, AN_OP_ALLREDUCE, sum, 2, attr);
+    if (!sum || keeps_part(cx, b)) return sum;
+    if (ranks > 1 && !in_order && !part) sum = add_ranks(cx, at, AN_OP_ALLREDUCE, sum, 2, attr);
+    if (in_store) an_assign_at(at, an_block_tensor(cx, b, AN_ROLE_GRAD, NULL), sum);
+    if (ranks <= 1 || !part) return sum;
+    return in_order ? own_part(cx, at, b, sum) : reduce_scatter(cx, at, sum);
 }
 
 /* Gradients that no optimizer consumed in this step are kept for the next one. */

@@ -5,12 +5,14 @@
  *
  *     m' = 0.9 m + 0.1 g     one loop kernel reads m and writes m', element by element: m' is m's memory
  *     p' = gather(p' of a rank) an exchange between ranks writes p, or several do
+ *     g' = pack(g1 + dL/dp1, ...) each launch reads and writes its part of g, element by element
  *     else                   m' gets memory of its own, and a copy is appended ("commit")
  *
  * When a leaf is assigned to another state and is itself changed in this step (two states that are exchanged), its old
  * value is copied first ("old").
  *
- * Invariants: a state is written once in a step, by the launch marked `commit`; no launch behind that reads the state. */
+ * Invariants: no byte of a state is written twice in a step; launches that write one are marked `commit`; what they write is not read
+ * as the old state by any launch behind them. */
 #include "planner/planner_internal.h"
 
 typedef struct assignment {
@@ -106,6 +108,59 @@ static bool may_write_state(const assigning *x, int32_t v, const an_leaf_place *
     return true;
 }
 
+/* Where argument x is in value v, in bytes; -1: it is not of v. */
+static int64_t offset_in_value(const an_plan *p, const an_arg *x, int32_t v)
+{
+    int64_t at = x->offset;
+    int32_t i = x->value;
+    for (; i >= 0 && i != v && p->value[i].inside >= 0; i = p->value[i].inside) at += p->value[i].offset;
+    return i >= 0 && i == v ? at : -1;
+}
+
+/* Whether `old`, argument a of step s, is read as it was when each write to packed value v has gone to the state's memory: those of later
+ * steps do no harm, nor does one of the same step that reads and writes element by element. */
+static bool is_read_in_time(const an_plan *p, int32_t v, const an_leaf_place *to, int32_t s, int a)
+{
+    const an_arg *old = &p->step[s].arg[a];
+    for (int32_t t = 0; t <= s; t++)
+        for (int b = 0; b < p->step[t].n_args; b++) {
+            const an_arg *x = &p->step[t].arg[b];
+            const int64_t in = x->written ? offset_in_value(p, x, v) : -1, at = to->offset + in;
+            if (in < 0 || at >= old->offset + old->bytes || old->offset >= at + x->bytes) continue;
+            int first;
+            const an_loop_kernel *loop = t == s ? an_loop_of(p, &p->step[s], b, &first) : NULL;
+            if (!loop || a < first || at != old->offset || x->bytes != old->bytes ||
+                !an_may_alias(loop, a - first, b - first))
+                return false;
+        }
+    return true;
+}
+
+/* Whether v holds packed gradients, or their sums over ranks, which are made in the same memory. */
+static bool is_packed(const an_planner *w, int32_t v)
+{
+    const int32_t node = w->plan->value[v].node;
+    if (node < 0 || w->plan->value[v].inside >= 0) return false;
+    const struct an_tensor *n = w->g->node[node];
+    if (n->op == AN_OP_PACK) return true;
+    if (n->op != AN_OP_ALLREDUCE) return false;
+    const int32_t base = an_base(w, n->src[0]);
+    return w->g->node[base]->op == AN_OP_PACK && w->node[base].container == node;
+}
+
+/* may_write_state of packed gradients, which many steps write a part of. */
+static bool may_write_parts(const assigning *x, int32_t v, const an_leaf_place *to)
+{
+    const an_plan *p = x->w->plan;
+    if (!is_packed(x->w, v) || p->value[v].bytes != to->bytes) return false;
+    for (int32_t s = 0; s < p->n_steps; s++)
+        for (int a = 0; a < p->step[s].n_args; a++) {
+            const an_arg *arg = &p->step[s].arg[a];
+            if (an_overlaps(arg, to) && (arg->written || !is_read_in_time(p, v, to, s, a))) return false;
+        }
+    return true;
+}
+
 static an_status add_copy(an_planner *w, const assignment *a, const char *name, an_arg from, an_arg to, bool commit)
 {
     an_arg arg[2] = {from, to};
@@ -134,7 +189,7 @@ static void mark_commits(an_plan *p, int32_t v)
 {
     for (int32_t s = 0; s < p->n_steps; s++)
         for (int a = 0; a < p->step[s].n_args; a++)
-            if (p->step[s].arg[a].written && p->step[s].arg[a].value == v) p->step[s].commit = true;
+            if (p->step[s].arg[a].written && offset_in_value(p, &p->step[s].arg[a], v) >= 0) p->step[s].commit = true;
 }
 
 static an_status assign(assigning *x, const assignment *a)
@@ -148,7 +203,8 @@ static an_status assign(assigning *x, const assignment *a)
         find_writers(x); /* a step less */
         return AN_OK;
     }
-    if (v >= 0 && p->value[v].slot == AN_SLOT_ARENA && free_state && may_write_state(x, v, &a->to)) {
+    if (v >= 0 && p->value[v].slot == AN_SLOT_ARENA && free_state &&
+        (may_write_state(x, v, &a->to) || may_write_parts(x, v, &a->to))) {
         p->value[v].slot = a->to.slot;
         p->value[v].offset = a->to.offset;
         mark_commits(p, v);

@@ -90,6 +90,7 @@ int an_loop_arg_for(an_loop_builder *b, int32_t base, bool written)
     char shape[128];
     int i = b->p->n_args++;
     b->args[i] = a;
+    b->is_vector[i] = an_is_leaf(b->w, base) && n->rank == 1 && a.slot < AN_SLOT_IN_PARTS;
     b->p->arg[i] = (an_loop_arg){.dtype = n->dtype,
                                  .written = written,
                                  .read = !written,
@@ -286,6 +287,42 @@ static void count_work(an_loop_builder *b)
         p->bytes += (uint64_t)(moved(p, i) * (int64_t)an_dtype_bytes((an_dtype)p->arg[i].dtype));
 }
 
+enum { SLICE_ALIGN = 64 }; /* bytes: where a slice may begin, for vectors of it to be loaded as those of the whole */
+
+/* Where argument i is a slice of a vector that is a leaf (a parameter's part of its block), what is read of it, [*lo, *hi]. */
+static bool reads_slice(const an_loop_kernel *p, int i, int64_t *lo, int64_t *hi)
+{
+    *lo = p->arg[i].numel, *hi = -1;
+    for (int k = 0; k < p->n_ins; k++) {
+        const an_ins *in = &p->ins[k];
+        if (in->arg != i) continue;
+        if (in->kind != AN_INS_LOAD || in->a >= 0 || in->guard >= 0) return false;
+        *lo = AN_MIN(*lo, p->ix.expr[in->ix].lo);
+        *hi = AN_MAX(*hi, p->ix.expr[in->ix].hi);
+    }
+    return *lo >= 0 && *hi >= *lo && *hi < p->arg[i].numel && *hi - *lo + 1 < p->arg[i].numel;
+}
+
+/* Arguments that are slices begin where the slice does: the kernels of all slices of one size are one, and an output of a slice's size may
+ * be written over it. */
+static void begin_at_slices(an_loop_builder *b)
+{
+    an_loop_kernel *p = b->p;
+    for (int i = 0; i < p->n_args && !b->failed; i++) {
+        int64_t lo, hi;
+        const int64_t size = (int64_t)an_dtype_bytes((an_dtype)p->arg[i].dtype);
+        if (!b->is_vector[i] || !reads_slice(p, i, &lo, &hi) || lo * size % SLICE_ALIGN) continue;
+        for (int k = 0; k < p->n_ins; k++) {
+            if (p->ins[k].arg != i) continue;
+            p->ins[k].ix = an_ix_add(&p->ix, p->ins[k].ix, an_ix_const(&p->ix, -lo));
+            if (p->ins[k].ix < 0) an_loop_fail(b, "index arithmetic is too complex");
+        }
+        p->arg[i].numel = hi - lo + 1;
+        b->args[i].offset += lo * size;
+        b->args[i].bytes = p->arg[i].numel * size;
+    }
+}
+
 /* A state that assign_states writes in place is as large as its old value: a leaf of an output's size may alias it. */
 static void find_fixed(an_loop_kernel *p)
 {
@@ -303,6 +340,7 @@ an_status an_loop_end(an_loop_builder *b, an_loop_kernel **out, int *n_args)
     an_planner *w = b->w;
     an_loop_kernel *p = b->p;
     if (!b->failed) sort_instructions(b);
+    if (!b->failed) begin_at_slices(b);
     if (!b->failed) count_work(b);
     find_fixed(p);
     an_guard *guards = p->n_guards ? an_arena_copy(w->arena, p->guard, sizeof *guards * (size_t)p->n_guards) : NULL;

@@ -26,8 +26,9 @@ typedef struct an_loop_builder {
     an_arg *args;
     an_memo *memo;
     int32_t n_memo, cap_memo, cap_ins, cap_guards;
-    int32_t *stored_phase; /* per output of gr: phase of its store, -1 */
-    int32_t number;        /* of this kernel: an_loop_note.kernel of the nodes that it has met */
+    bool is_vector[AN_LOOP_ARGS]; /* arguments that are leaves of one axis */
+    int32_t *stored_phase;        /* per output of gr: phase of its store, -1 */
+    int32_t number;               /* of this kernel: an_loop_note.kernel of the nodes that it has met */
     int depth, max_args;
     bool failed;
     const char *why; /* a limit that was exceeded, or "no memory" */

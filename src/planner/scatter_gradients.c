@@ -60,8 +60,8 @@ static bool is_scatter_of_pack(const an_planner *w, int32_t s)
     const an_value *v = &p->value[st->arg[0].value];
     if (v->inside >= 0 || v->node < 0 || w->g->node[v->node]->op != AN_OP_PACK || an_is_root_base(w, v->node))
         return false;
-    /* Sums with earlier micro-batches lie behind the backward pass where launches do not run side by side: one exchange is shorter, and pieces would
-     * save nothing, as an earlier micro-batch has two blocks of gradients, too: its own beside those that are kept. */
+    /* Where launches do not run side by side, sums with earlier micro-batches lie in the block's store (optim/grad_accumulate.c): pieces
+     * would free nothing, and one exchange is shorter. */
     if (!w->rq->target->side_by_side && w->g->node[v->node]->phase == AN_PHASE_UPDATE) return false;
     for (int32_t t = 0; t < p->n_steps; t++)
         for (int a = 0; a < p->step[t].n_args; a++)

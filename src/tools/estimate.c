@@ -29,9 +29,8 @@ static an_status plan_one(an_err *err, an_session *r, plan_kind kind, an_bill *o
         status = an_plan(an_step_evaluation(r->cx, r->model, c, 0, NULL));
     } else {
         const int64_t micro = kind == FIRST ? 0 : c->gradient_accumulation_steps - 1;
-        /* One process adds the kept gradients in the update itself; ranks exchange the sum, which needs an array of its
-         * own. */
-        an_assume_kept_gradients(r->cx, kind == UPDATE && an_comm_ranks(c->comm) > 1 && an_train_micros(c) > 1);
+        /* As in the run, where the micro-batches before the update have left a sum. */
+        an_assume_kept_gradients(r->cx, kind == UPDATE && an_train_micros(c) > 1);
         const an_step s = an_step_build(r->cx, r->model, c, 0, micro, NULL);
         status = an_step_plan(&s);
     }

@@ -95,6 +95,7 @@ for ranks in 2 4; do
             done
             live=$(sed -n 's/.*"live_bytes":\([0-9]*\).*/\1/p' "$dir/run/ranks.jsonl" | sort -u)
             equal "$live" "$(bill run peak_bytes)" "bytes of $ranks ranks, $case, $micros micro-batches: run and the bill"
+            equal "$(numbers run reserved_bytes | sort -u)" "$live" "the largest plan of $ranks ranks, $case, $micros micro-batches"
             rm -rf "$dir/run"
         done
     done

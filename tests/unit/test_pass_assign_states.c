@@ -94,6 +94,88 @@ static void two_states_that_are_exchanged_save_one_old_value_each(void **state)
     plan_close(&p);
 }
 
+/* Two gradients of a block that is kept in `store`, each plus a part of it. */
+enum { PART_ROWS = 64, PART = PART_ROWS * PART_ROWS };
+
+static int64_t two_parts(void *user, int block, int source, int64_t *block_bytes)
+{
+    (void)user, (void)block;
+    *block_bytes = 2 * PART * 4;
+    return (int64_t)source * PART * 4;
+}
+
+static an_tensor *part_of(an_tensor *store, int i)
+{
+    return an_reshape_at(AT, an_slice_at(AT, store, 0, i * PART, (i + 1) * PART, 1), AN_SHAPE(PART_ROWS, PART_ROWS));
+}
+
+/* Gradient i is added to part of[i] of the store, unless that is below 0. Returns the packed sums, assigned to the store. */
+static an_tensor *add_to_store(plan_case *p, const int of[2], an_tensor **store, an_tensor **second)
+{
+    plan_open(p);
+    p->rq.pack = two_parts;
+    an_tensor *grad[2], *x = plan_state(p, PART_ROWS, PART_ROWS);
+    *store = case_leaf(&p->c, AN_LEAF_STATE, AN_F32, AN_SHAPE(2 * PART), -1, 1);
+    for (int i = 0; i < 2; i++) {
+        grad[i] = x = MATMUL(x, x);
+        if (of[i] >= 0) grad[i] = ADD(part_of(*store, of[i]), x);
+    }
+    *second = x;
+    const int32_t shape[1] = {2 * PART};
+    const int64_t block = 0;
+    an_tensor *sums = an_emit(p->c.g, &(an_emit_args){.op = AN_OP_PACK,
+                                                      .dtype = AN_F32,
+                                                      .rank = 1,
+                                                      .shape = shape,
+                                                      .n_src = 2,
+                                                      .src = grad,
+                                                      .n_attr = 1,
+                                                      .attr = &block,
+                                                      .at = AT});
+    assign(p, *store, sums);
+    return sums;
+}
+
+static void packed_sums_are_written_into_the_store_that_they_add_to(void **state)
+{
+    (void)state;
+    static const int cases[][2] = {{0, 1}, {-1, -1}, {-1, 1}};
+    for (size_t i = 0; i < AN_COUNT(cases); i++) {
+        plan_case p;
+        an_tensor *store, *second, *sums = add_to_store(&p, cases[i], &store, &second);
+        plan_run(&p, "assign_states");
+        assert_int_equal(p.plan.bill.copies, 0);
+        assert_int_equal(plan_value(&p, sums)->slot, AN_SLOT_FIRST + 1);
+        int commits = 0;
+        for (int s = 0; s < p.plan.n_steps; s++) commits += p.plan.step[s].commit;
+        assert_int_equal(commits, 2);
+        plan_close(&p);
+    }
+}
+
+static void packed_sums_that_read_what_is_overwritten_are_copied_at_the_end(void **state)
+{
+    (void)state;
+    plan_case p;
+    an_tensor *store, *second, *sums = add_to_store(&p, (const int[]){1, 0}, &store, &second);
+    plan_run(&p, "assign_states");
+    assert_int_equal(p.plan.bill.copies, 1);
+    assert_int_equal(plan_value(&p, sums)->slot, AN_SLOT_ARENA);
+    plan_close(&p);
+}
+
+static void packed_sums_of_a_store_that_is_read_later_are_copied_at_the_end(void **state)
+{
+    (void)state;
+    plan_case p;
+    an_tensor *store, *second, *sums = add_to_store(&p, (const int[]){0, 1}, &store, &second);
+    plan_root(&p, MATMUL(second, an_add_at(AT, part_of(store, 0), second))); /* the old part, behind the first sum */
+    plan_run(&p, "assign_states");
+    assert_int_equal(p.plan.bill.copies, 1);
+    assert_int_equal(plan_value(&p, sums)->slot, AN_SLOT_ARENA);
+    plan_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -102,6 +184,9 @@ int main(void)
         cmocka_unit_test(an_exchange_that_reads_the_state_is_copied_at_the_end),
         cmocka_unit_test(a_value_that_reads_the_state_at_other_places_is_copied_at_the_end),
         cmocka_unit_test(two_states_that_are_exchanged_save_one_old_value_each),
+        cmocka_unit_test(packed_sums_are_written_into_the_store_that_they_add_to),
+        cmocka_unit_test(packed_sums_that_read_what_is_overwritten_are_copied_at_the_end),
+        cmocka_unit_test(packed_sums_of_a_store_that_is_read_later_are_copied_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

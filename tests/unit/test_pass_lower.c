@@ -154,6 +154,61 @@ static void a_reshaped_part_of_a_concatenation_is_read_in_one_piece(void **state
     plan_close(&p);
 }
 
+/* Two slices of one vector: each argument begins where its slice does, and the kernels differ in nothing. */
+static void slices_of_a_vector_are_arguments_of_their_own_size(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    plan_case p;
+    plan_open(&p);
+    an_tensor *vector = case_leaf(&p.c, AN_LEAF_STATE, AN_F32, AN_SHAPE(3 * N), -1, 1);
+    for (int i = 0; i < 2; i++) {
+        an_tensor *x = plan_state(&p, 1, N);
+        an_tensor *slice = an_slice_at(AT, vector, 0, (i + 1) * N, (i + 2) * N, 1);
+        plan_root(&p, MATMUL(ADD(an_reshape_at(AT, slice, AN_SHAPE(1, N)), x), plan_state(&p, N, 64)));
+    }
+    plan_run(&p, "render");
+    int found = 0;
+    for (int s = 0; s < p.plan.n_steps; s++)
+        for (int a = 0; a < p.plan.step[s].n_args; a++) {
+            const an_arg *x = &p.plan.step[s].arg[a];
+            if (x->slot != AN_SLOT_FIRST) continue;
+            assert_int_equal(x->bytes, N * 4);
+            assert_int_equal(x->offset, (found + 1) * N * 4);
+            found++;
+        }
+    assert_int_equal(found, 2);
+    assert_int_equal(p.plan.step[0].kernel, p.plan.step[2].kernel);
+    plan_close(&p);
+}
+
+/* A slice that does not begin where vectors may, and an element looked up by its number, leave the argument whole. */
+static void other_reads_of_a_vector_are_of_the_whole(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    for (int looked_up = 0; looked_up < 2; looked_up++) {
+        plan_case p;
+        plan_open(&p);
+        an_tensor *vector = case_leaf(&p.c, AN_LEAF_STATE, AN_F32, AN_SHAPE(3 * N), -1, 1);
+        an_tensor *id = case_leaf(&p.c, AN_LEAF_STATE, AN_I32, AN_SHAPE(N), -1, 1);
+        an_tensor *read = looked_up ? an_gather_at(AT, vector, id) : an_slice_at(AT, vector, 0, 3, 3 + N, 1);
+        plan_root(&p, EXP(read));
+        plan_run(&p, "render");
+        assert_int_equal(p.plan.n_steps, 1);
+        bool found = false;
+        for (int a = 0; a < p.plan.step[0].n_args; a++) {
+            const an_arg *x = &p.plan.step[0].arg[a];
+            if (x->slot != AN_SLOT_FIRST) continue;
+            assert_int_equal(x->bytes, 3 * N * 4);
+            assert_int_equal(x->offset, 0);
+            found = true;
+        }
+        assert_true(found);
+        plan_close(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +219,8 @@ int main(void)
         cmocka_unit_test(a_reshaped_part_of_a_concatenation_is_read_in_one_piece),
         cmocka_unit_test(readers_after_a_copy_read_the_copy),
         cmocka_unit_test(a_kernel_of_too_many_buffers_is_cut_and_planned_again),
+        cmocka_unit_test(slices_of_a_vector_are_arguments_of_their_own_size),
+        cmocka_unit_test(other_reads_of_a_vector_are_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
