@@ -7,8 +7,8 @@
  *     an_adamw      g = gradient store + packed (or the one that is there); p, m, v updated; the store is free again
  *
  * When no optimizer follows in the same step, the sum is assigned to the block's gradient store instead and is the next micro-batch's
- * starting value. The planner writes packed gradients straight into the store (planner/assign_states.c), and where the device's own GEMMs
- * run, each gradient is added to its part of the store where it is computed: packed is then
+ * starting value. The planner writes packed gradients straight into the store (planner/assign_states.c), and but for CUDA each gradient is
+ * added to its part of the store where it is computed: packed is then
  *
  *     packed = pack(store of p0 + dL/dp0, store of p1 + dL/dp1, ...)
  *
@@ -190,12 +190,12 @@ static an_tensor *add_each_rank(an_ctx *cx, const char *at, int b, bool part, an
 }
 
 /* Whether a gradient is added to what is kept of it where it is computed, in the epilogue of its GEMM: then the block's store is the only
- * array of its size. Where a library runs the GEMMs each sum would be a launch. */
+ * array of its size. Where launches run side by side (CUDA) a library runs most GEMMs: each sum would be a launch. */
 static bool adds_where_computed(an_ctx *cx, int b)
 {
     const an_block *bl = &cx->block[b];
     if (!bl->accumulated || !bl->packed || adds_in_order(cx) || keeps_part(cx, b)) return false;
-    if (cx->backend->target(cx->device)->library_gemm) return false;
+    if (cx->backend->target(cx->device)->side_by_side) return false;
     for (int i = 0; i < bl->n; i++)
         if (!an_graph_grad(&cx->graph, cx->param[bl->param[i]].tensor)) return false;
     return true;
@@ -239,10 +239,8 @@ static an_tensor *gradient_of_all(an_ctx *cx, const char *at, int b)
     const bool in_order = adds_in_order(cx), part = cx->block[b].part > 0;
     if (part && in_order && !cx->block[b].kept) return sum_of(cx, at, b, true);
     const bool in_buckets = ranks > 1 && !in_order && !keeps_part(cx, b) && !cx->narrow;
-    /* Nothing reads the store behind the update: the sum is assigned to it for its memory. Not where it is exchanged and freed in pieces
-     * (planner/scatter_gradients.c). */
-    const bool in_pieces = part && cx->backend->target(cx->device)->side_by_side;
-    const bool in_store = !cx->block[b].kept && !in_pieces && (in_buckets || ranks <= 1) && adds_where_computed(cx, b);
+    /* Nothing reads the store behind the update: the sum is assigned to it for its memory. */
+    const bool in_store = !cx->block[b].kept && (in_buckets || ranks <= 1) && adds_where_computed(cx, b);
     an_tensor *sum = in_buckets ? gradient_by_param(cx, at, b) : gradient_of(cx, at, b); /* [n] */
     if (!sum || keeps_part(cx, b)) return sum;
     if (ranks > 1 && !in_order && !part) sum = add_ranks(cx, at, AN_OP_ALLREDUCE, sum, 2, attr);
