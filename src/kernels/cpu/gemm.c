@@ -584,11 +584,12 @@ static void copy_tile(float *to, int64_t to_ld, const float *from, int64_t from_
         for (int64_t i = 0; i < columns; i++) to[r * to_ld + i] = from[r * from_ld + i];
 }
 
-/* The prefetches of tile i of n, which loops over `words` words: an nth of the ranges of `r`. */
-static void plan_prefetch(const run_ahead *r, int64_t i, int64_t n, int64_t words, prefetch_plan *out)
+/* The prefetches of tile i of n, which loops over `words` words: an nth of the ranges of `r`, or where these are empty the line `here`
+ * over and over, which must be mapped: the address of a page that is not is looked up anew by each prefetch, for a hundred cycles. */
+static void plan_prefetch(const run_ahead *r, int64_t i, int64_t n, int64_t words, const void *here, prefetch_plan *out)
 {
     const int64_t all = r->bytes[0] + r->bytes[1], begin = all / n * i, second = begin >= r->bytes[0];
-    out->at = r->at[second] + (uintptr_t)(begin - (second ? r->bytes[0] : 0));
+    out->at = all == 0 ? (uintptr_t)here : r->at[second] + (uintptr_t)(begin - (second ? r->bytes[0] : 0));
     out->step = all == 0 ? 0 : AN_MIN(an_ceil_div(all / n, AN_MAX(words - TILE_ROWS, 1)), 64);
 }
 
@@ -655,7 +656,7 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t j
                 __builtin_prefetch((const void *)(next.c + (uintptr_t)(r * c.ld * 4 + 64)), 1, 3);
             }
         plan_prefetch(&b->later, (panel - b->panel0) * count + t - b->tile0, count * (b->panel1 - b->panel0), words,
-                      &next);
+                      right, &next);
         if (!partial) {
             multiply_tile(p, a, offset, stride, rows, width, words, right, (place){at, c.ld}, go_on, &next,
                           &configured);
