@@ -460,6 +460,30 @@ static void staged_rows(const an_loop_kernel *p, const an_stage *s, int64_t peri
     an_text_free(&text);
 }
 
+/* A copy that exchanges two axes: the tile is one of [o][i], whatever rows and columns are. */
+static void turned(const an_loop_kernel *p, const an_turn *x, an_text *out)
+{
+    const long long i = (long long)x->i, n = (long long)x->t, far = (long long)x->far_t, far_o = (long long)x->far_o;
+    const char *from = p->arg[p->ins[0].arg].name, *to = p->arg[p->ins[1].arg].name;
+    an_text_puts(out, "    for (int64_t o = t->row0; o < t->row1; o++) {\n");
+    if (x->back)
+        an_text_printf(out, "        const float *from = %s + o * %lld;\n        float *to = %s + o * %lld;\n", from,
+                       far_o, to, i * n);
+    else
+        an_text_printf(out, "        const float *from = %s + o * %lld;\n        float *to = %s + o * %lld;\n", from,
+                       i * n, to, far_o);
+    an_text_puts(out, "        int64_t i = col0;\n        for (; i + 16 <= col1; i += 16) ");
+    if (x->back)
+        an_text_printf(out, "an_turn16_back(from + i, %lld, to + i * %lld, %lld);\n", far, n, n);
+    else
+        an_text_printf(out, "an_turn16(from + i * %lld, %lld, to + i, %lld);\n", n, n, far);
+    an_text_printf(out, "        for (; i < col1; i++)\n            for (int64_t q = 0; q < %lld; q++) ", n);
+    if (x->back)
+        an_text_printf(out, "to[i * %lld + q] = from[q * %lld + i];\n    }\n", n, far);
+    else
+        an_text_printf(out, "to[q * %lld + i] = from[i * %lld + q];\n    }\n", far, n);
+}
+
 enum { FEW_COLUMNS = 64 };
 
 /* A loop over the tile's columns without a reduction. Trip counts that are known leave compilers straight code, and
@@ -673,6 +697,12 @@ void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text 
                       "(void)col0, (void)col1;\n");
     if (p->shape == AN_COL) {
         an_c_columns(p, out);
+        an_text_puts(out, "}\n");
+        return;
+    }
+    const an_turn turn = an_turn_of(p);
+    if (turn.t) {
+        turned(p, &turn, out);
         an_text_puts(out, "}\n");
         return;
     }

@@ -4,9 +4,11 @@
 enum {
     FAR = 8,
     MOST_STAGED = 6,
-    COLUMNS = 64,       /* of a block with a table, at least */
-    TABLE = 4096,       /* elements of a table that stay in the L1 cache */
-    MOST_TABLED = 16384 /* on the stack */
+    COLUMNS = 64,        /* of a block with a table, at least */
+    TABLE = 4096,        /* elements of a table that stay in the L1 cache */
+    MOST_TABLED = 16384, /* on the stack */
+    MOST_SHORT = 128,    /* elements of the short axis of a turn: longer ones have blocks */
+    LEAST_LONG = 16
 };
 
 static int64_t address(const an_loop_kernel *p, const an_ins *in, int64_t r, int64_t c, int64_t q)
@@ -144,4 +146,74 @@ int64_t an_staged_square(const an_loop_kernel *p, const an_ins *in, const an_sta
         !pool.failed && an_ix_stride(&pool, at, I, &near) && an_ix_stride(&pool, at, L, &far) && near == 1;
     an_ix_pool_free(&pool);
     return square ? far : 0;
+}
+
+/* Of a kernel that only copies: its load; NULL: it does something else, or does not store in order. */
+static const an_ins *load_of_copy(const an_loop_kernel *p)
+{
+    int64_t of_row, of_col;
+    if (p->shape != AN_ROW || p->n_phases > 1 || p->run || p->n_ins != 2 || p->rows < 1 || p->cols < 1) return NULL;
+    const an_ins *load = &p->ins[0], *store = &p->ins[1];
+    if (load->kind != AN_INS_LOAD || load->guard >= 0 || load->a >= 0 || store->kind != AN_INS_STORE) return NULL;
+    if (p->arg[load->arg].dtype != AN_F32 || p->arg[store->arg].dtype != AN_F32) return NULL;
+    const bool linear = an_ix_stride(&p->ix, store->ix, AN_VAR_ROW, &of_row) &&
+                        an_ix_stride(&p->ix, store->ix, AN_VAR_COL, &of_col) && address(p, store, 0, 0, 0) == 0;
+    return linear && (p->rows == 1 || of_row == p->cols) && (p->cols == 1 || of_col == 1) ? load : NULL;
+}
+
+/* From where the load of element j is. */
+static int64_t from(const an_loop_kernel *p, const an_ins *load, int64_t j)
+{
+    return address(p, load, j / p->cols, j % p->cols, 0);
+}
+
+/* How many of the elements 0, apart, 2 apart, ... from the first on are loaded `step` from each other. In a turn all further ones are
+ * loaded from elsewhere than they would be so; is_turn rejects what is none. */
+static int64_t length_of(const an_loop_kernel *p, const an_ins *load, int64_t apart, int64_t step)
+{
+    int64_t n = 1, end = an_ceil_div(p->rows * p->cols, apart);
+    while (n < end) {
+        const int64_t middle = n + (end - n) / 2;
+        if (from(p, load, middle * apart) == middle * step)
+            n = middle + 1;
+        else
+            end = middle;
+    }
+    return n;
+}
+
+/* Whether every element is loaded from where `x` says. */
+static bool is_turn(const an_loop_kernel *p, const an_ins *load, const an_turn *x)
+{
+    enum { O, I, T };
+    an_ix_pool pool = {0};
+    const an_ix o = an_ix_var(&pool, O, x->o), i = an_ix_var(&pool, I, x->i), t = an_ix_var(&pool, T, x->t);
+    const an_ix short_inside =
+        an_ix_add(&pool, an_ix_add(&pool, an_ix_mul(&pool, o, x->i * x->t), an_ix_mul(&pool, i, x->t)), t);
+    const an_ix short_outside =
+        an_ix_add(&pool, an_ix_add(&pool, an_ix_mul(&pool, o, x->far_o), an_ix_mul(&pool, t, x->far_t)), i);
+    const an_ix to = x->back ? short_inside : short_outside;
+    const an_ix vars[AN_N_VARS] = {an_ix_div(&pool, to, p->cols), an_ix_mod(&pool, to, p->cols), an_ix_const(&pool, 0)};
+    const an_ix found = an_ix_substitute(&pool, &p->ix, load->ix, vars);
+    const bool same = !pool.failed && found == (x->back ? short_outside : short_inside);
+    an_ix_pool_free(&pool);
+    return same;
+}
+
+an_turn an_turn_of(const an_loop_kernel *p)
+{
+    const an_turn none = {0};
+    const an_ins *load = load_of_copy(p);
+    const int64_t all = p->rows * p->cols;
+    if (!load || all < LEAST_LONG * 2 || from(p, load, 0) != 0) return none;
+    const int64_t step = from(p, load, 1), length = step < 2 ? 1 : length_of(p, load, 1, step);
+    an_turn x = {.back = step > length};
+    x.t = x.back ? length : step;
+    if (x.t < 2 || x.t > MOST_SHORT) return none;
+    x.i = x.back ? length_of(p, load, length, 1) : length;
+    if (x.i < LEAST_LONG || all % (x.i * x.t) != 0) return none;
+    x.o = all / (x.i * x.t);
+    x.far_t = x.back ? step : x.i;
+    x.far_o = x.back && x.o > 1 ? from(p, load, x.i * x.t) : x.i * x.t;
+    return is_turn(p, load, &x) ? x : none;
 }

@@ -8,6 +8,9 @@
  *     p0[l * 1024 + k / 4]       AN_ALONG_COLUMNS   columns `apart` from each other
  *     p0[c * 1024 + q]           AN_ALONG_SUM       elements of a column's sum
  *
+ * And kernels that only exchange two axes, one of them short, such as weights of a convolution as PyTorch has them and channels last: no
+ * blocks of their rows and columns are squares, so they have loops of their own over [o][i][t] and [o][t][i] (an_turn).
+ *
  * Owns:      the choice.
  * Does not:  render. A block that does not lie as its first elements make believe is only slower: each element is still read by
  *            its own index, but where an_staged_square has proved more. */
@@ -40,5 +43,14 @@ bool an_is_staged(const an_loop_kernel *p, const an_ins *in, const an_stage *s);
 /* The distance of neighbouring columns, if every 8 neighbours times 8 columns that begin at multiples of 8 lie like the elements
  * of a matrix; else 0. */
 int64_t an_staged_square(const an_loop_kernel *p, const an_ins *in, const an_stage *s);
+
+/* A kernel that only copies f32 values, [o][i][t] to [o][t][i], or (back) what lies at o * far_o + t * far_t + i to [o][i][t]. */
+typedef struct an_turn {
+    int64_t o, i, t; /* extents; t = 0: the kernel is another */
+    int64_t far_o, far_t;
+    bool back;
+} an_turn;
+
+an_turn an_turn_of(const an_loop_kernel *p);
 
 #endif

@@ -9,6 +9,7 @@
 #include "platform/platform.h"
 #include "device/cpu/cpu_internal.h"
 #include "codegen/rows_together.h"
+#include "codegen/transposed.h"
 #include "comm/comm.h"
 #include "device/cpu/float_mode.h"
 
@@ -39,6 +40,7 @@ struct an_device {
 struct an_exec {
     const an_plan *plan;
     an_loop_fn *fn; /* [n_kernels]; NULL: interpreted */
+    an_turn *turn;  /* [n_kernels]; t = 0: the tiles of its function are of rows and columns */
     an_library *libs;
     void **ptr;     /* argument pointers of all steps, concatenated */
     int32_t *first; /* [n_steps]: index in ptr of a step's first pointer */
@@ -177,6 +179,7 @@ static void cpu_unload(an_device *d, an_exec *e)
         e->libs = next;
     }
     free(e->fn);
+    free(e->turn);
     free(e->ptr);
     free(e->first);
     free(e->interp);
@@ -197,10 +200,13 @@ static an_status make_room(an_err *err, an_device *d, an_exec *e)
         if (p->kernel[k].kind == AN_KERNEL_LOOP && p->kernel[k].text && !e->fn[k])
             interp = AN_MAX(interp, an_interp_scratch(p->kernel[k].u.loop));
     e->interp_bytes = (size_t)an_round_up((int64_t)interp, 64);
+    e->turn = calloc((size_t)p->n_kernels + 1, sizeof *e->turn);
+    for (int k = 0; e->turn && k < p->n_kernels; k++)
+        if (e->fn[k]) e->turn[k] = an_turn_of(p->kernel[k].u.loop);
     e->ptr = calloc(args + 1, sizeof *e->ptr);
     e->seconds = calloc((size_t)p->n_steps + 1, sizeof *e->seconds);
     if (interp) e->interp = aligned_alloc(64, e->interp_bytes * (size_t)d->target.threads);
-    if (!e->first || !e->ptr || !e->seconds || (interp && !e->interp))
+    if (!e->first || !e->turn || !e->ptr || !e->seconds || (interp && !e->interp))
         return an_fail_nomem(err, "a loaded plan", args * sizeof *e->ptr);
     return AN_OK;
 }
@@ -229,7 +235,7 @@ typedef struct row_run {
     const an_loop_kernel *p;
     an_loop_fn fn;
     void *const *arg;
-    int64_t row_chunk, col_chunk, col_tasks;
+    int64_t rows, cols, row_chunk, col_chunk, col_tasks;
 } row_run;
 
 static void run_rows(void *user, int64_t task, int thread)
@@ -237,9 +243,9 @@ static void run_rows(void *user, int64_t task, int thread)
     const row_run *r = user;
     int64_t row = task / r->col_tasks * r->row_chunk, col = task % r->col_tasks * r->col_chunk;
     an_tile t = {.row0 = row,
-                 .row1 = AN_MIN(row + r->row_chunk, r->p->rows),
+                 .row1 = AN_MIN(row + r->row_chunk, r->rows),
                  .col0 = col,
-                 .col1 = AN_MIN(col + r->col_chunk, r->p->cols)};
+                 .col1 = AN_MIN(col + r->col_chunk, r->cols)};
     if (r->fn)
         r->fn(&t, r->arg);
     else
@@ -261,25 +267,28 @@ static int64_t elements_of_task(const an_device *d, const an_loop_kernel *p)
 static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *const *arg)
 {
     const an_loop_kernel *p = e->plan->kernel[kernel].u.loop;
+    const an_turn *turn = &e->turn[kernel];
     row_run r = {.e = e,
                  .p = p,
                  .fn = e->fn[kernel],
                  .arg = arg,
-                 .row_chunk = p->rows,
-                 .col_chunk = AN_MAX(p->cols, 1),
+                 .rows = turn->t ? turn->o : p->rows,
+                 .cols = turn->t ? turn->i : p->cols,
                  .col_tasks = 1};
+    r.row_chunk = r.rows;
+    r.col_chunk = AN_MAX(r.cols, 1);
     bool reduces = p->shape == AN_ROW && (p->n_phases > 1 || p->run);
     for (int i = 0; p->shape == AN_ROW && i < p->n_ins; i++) reduces |= p->ins[i].kind == AN_INS_REDUCE;
     if (!p->rows || (!p->cols && !reduces)) return; /* but a row sum over no columns is still written: 0 */
-    const int64_t weight = p->shape == AN_COL ? AN_MAX(p->red, 1) : 1, block = elements_of_task(d, p);
-    if (!reduces && p->cols * weight > 2 * block) {
+    const int64_t weight = p->shape == AN_COL ? AN_MAX(p->red, 1) : AN_MAX(turn->t, 1), block = elements_of_task(d, p);
+    if (!reduces && r.cols * weight > 2 * block) {
         r.col_chunk = AN_MAX(64, an_round_up(block / weight, 64));
-        r.col_tasks = an_ceil_div(p->cols, r.col_chunk);
+        r.col_tasks = an_ceil_div(r.cols, r.col_chunk);
     }
-    r.row_chunk = AN_MAX(1, block / (AN_MAX(AN_MIN(p->cols, r.col_chunk), 1) * weight));
+    r.row_chunk = AN_MAX(1, block / (AN_MAX(AN_MIN(r.cols, r.col_chunk), 1) * weight));
     if (p->run) r.row_chunk = an_round_up(r.row_chunk, p->run);
     if (p->shape == AN_COL) r.row_chunk = an_round_up(r.row_chunk, an_rows_together(p));
-    an_pool_run(d->pool, an_ceil_div(p->rows, r.row_chunk) * r.col_tasks, run_rows, &r);
+    an_pool_run(d->pool, an_ceil_div(r.rows, r.row_chunk) * r.col_tasks, run_rows, &r);
 }
 
 typedef struct epilogue_run {

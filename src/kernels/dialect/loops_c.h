@@ -233,6 +233,27 @@ AN_FN void an_ask8(const float *from, int64_t far, int64_t ahead)
         __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)((i * far + ahead) * 4)), 0, 2);
 }
 
+/* to[q * far + i] = from[i * n + q] for i in 0 ... 15 and q in 0 ... n - 1: whole lines are written one after the other, since those of
+ * neighbouring q may push each other out of the cache. n: a constant. */
+AN_FN void an_turn16(const float *from, int64_t n, float *to, int64_t far)
+{
+    int64_t q = 0;
+    for (; q + 8 <= n; q += 8)
+        for (int64_t i = 0; i < 16; i += 8) an_transpose8(from + i * n + q, n, to + q * far + i, far);
+    for (; q < n; q++)
+        for (int64_t i = 0; i < 16; i++) to[q * far + i] = from[i * n + q];
+}
+
+/* to[i * n + q] = from[q * far + i], the other way. */
+AN_FN void an_turn16_back(const float *from, int64_t far, float *to, int64_t n)
+{
+    int64_t q = 0;
+    for (; q + 8 <= n; q += 8)
+        for (int64_t i = 0; i < 16; i += 8) an_transpose8(from + q * far + i, far, to + i * n + q, n);
+    for (; q < n; q++)
+        for (int64_t i = 0; i < 16; i++) to[i * n + q] = from[q * far + i];
+}
+
 /* Eight neighbouring columns. Macros: functions of vectors have another ABI with each instruction set. AN_MAX8 is an_max of each: a NaN of a
  * stays. */
 typedef int32_t an_i8 __attribute__((vector_size(32)));
