@@ -4,6 +4,7 @@
  * straight into the state when nothing needs the old one any more by then:
  *
  *     m' = 0.9 m + 0.1 g     one loop kernel reads m and writes m', element by element: m' is m's memory
+ *     y' = a b, conv(x, w)   a launch that does not read y writes it
  *     p' = gather(p' of a rank) an exchange between ranks writes p, or several do
  *     g' = pack(g1 + dL/dp1, ...) each launch reads and writes its part of g, element by element
  *     else                   m' gets memory of its own, and a copy is appended ("commit")
@@ -86,9 +87,9 @@ static bool is_contended(const assigning *x, const assignment *a)
     return false;
 }
 
-/* Whether value v may be written straight into the state: its writer reads the state only element by element, where it
- * writes it, or is an exchange that does not read it, and no later step touches the state. Several exchanges write v in the state's
- * memory from the first on: no step from there on may touch it. */
+/* Whether value v may be written straight into the state: its writer reads the state not at all, or (a loop kernel) only element by
+ * element, where it writes it, and no later step touches the state. Several exchanges write v in the state's memory from the first on: no
+ * step from there on may touch it. */
 static bool may_write_state(const assigning *x, int32_t v, const an_leaf_place *to)
 {
     const an_plan *p = x->w->plan;
@@ -96,12 +97,13 @@ static bool may_write_state(const assigning *x, int32_t v, const an_leaf_place *
     int first;
     if (made < 0 || p->value[v].inside >= 0) return false;
     const an_loop_kernel *loop = an_loop_of(p, &p->step[made], out, &first);
-    if (loop ? loop->shape == AN_TILE : !is_exchange_step(p, made)) return false;
+    const bool each = loop && loop->shape != AN_TILE;
+    if (!each && !is_exchange_step(p, made) && p->value[v].bytes != to->bytes) return false; /* padded rows */
     for (int later = made; later < p->n_steps; later++)
         for (int a = 0; a < p->step[later].n_args; a++) {
             const an_arg *arg = &p->step[later].arg[a];
             if (!an_overlaps(arg, to)) continue;
-            if (later > made || !loop || arg->written || arg->offset != to->offset || arg->bytes != to->bytes ||
+            if (later > made || !each || arg->written || arg->offset != to->offset || arg->bytes != to->bytes ||
                 !an_may_alias(loop, a - first, out - first))
                 return false;
         }

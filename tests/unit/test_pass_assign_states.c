@@ -94,6 +94,43 @@ static void two_states_that_are_exchanged_save_one_old_value_each(void **state)
     plan_close(&p);
 }
 
+static void a_product_of_others_is_written_into_the_state(void **state)
+{
+    (void)state;
+    for (int epilogue = 0; epilogue < 2; epilogue++) {
+        plan_case p;
+        plan_open(&p);
+        an_tensor *a = plan_state(&p, 8, 8), *b = plan_state(&p, 8, 8), *y = plan_state(&p, 8, 8), *next = MATMUL(a, b);
+        if (epilogue) next = ADD(next, b);
+        assign(&p, y, next);
+        plan_run(&p, "assign_states");
+        assert_int_equal(p.plan.bill.copies, 0);
+        assert_int_equal(p.plan.n_steps, 1);
+        assert_true(p.plan.step[0].commit);
+        assert_true(plan_value(&p, next)->slot != AN_SLOT_ARENA);
+        plan_close(&p);
+    }
+}
+
+static void a_product_that_reads_the_state_is_copied_at_the_end(void **state)
+{
+    (void)state;
+    for (int of = 0; of < 3; of++) { /* as an operand, in its epilogue, behind it */
+        plan_case p;
+        plan_open(&p);
+        an_tensor *a = plan_state(&p, 8, 8), *b = plan_state(&p, 8, 8), *y = plan_state(&p, 8, 8);
+        an_tensor *next = MATMUL(a, of == 0 ? y : b), *later = NULL;
+        if (of == 1) next = ADD(next, y);
+        if (of == 2) later = MATMUL(next, y);
+        assign(&p, y, next);
+        if (later) assign(&p, b, later);
+        plan_run(&p, "assign_states");
+        assert_int_equal(plan_value(&p, next)->slot, AN_SLOT_ARENA);
+        assert_true(p.plan.bill.copies >= 1);
+        plan_close(&p);
+    }
+}
+
 /* Two gradients of a block that is kept in `store`, each plus a part of it. */
 enum { PART_ROWS = 64, PART = PART_ROWS * PART_ROWS };
 
@@ -182,6 +219,8 @@ int main(void)
         cmocka_unit_test(an_elementwise_update_is_written_into_the_state),
         cmocka_unit_test(an_exchange_between_ranks_writes_the_state_and_nothing_is_copied),
         cmocka_unit_test(an_exchange_that_reads_the_state_is_copied_at_the_end),
+        cmocka_unit_test(a_product_of_others_is_written_into_the_state),
+        cmocka_unit_test(a_product_that_reads_the_state_is_copied_at_the_end),
         cmocka_unit_test(a_value_that_reads_the_state_at_other_places_is_copied_at_the_end),
         cmocka_unit_test(two_states_that_are_exchanged_save_one_old_value_each),
         cmocka_unit_test(packed_sums_are_written_into_the_store_that_they_add_to),
