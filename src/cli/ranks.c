@@ -287,6 +287,11 @@ static an_status start_and_watch(an_err *err, const an_args *args, an_rank_fn *f
 
 /* ---- a job that another program started */
 
+static void say_waits(const char *sentence)
+{
+    fprintf(stderr, "%s: %s\n", an_program, sentence);
+}
+
 static an_status join(an_err *err, const an_rank_values *v, const an_comm_job *job, an_comm **out)
 {
     const bool mpi = strcmp(v->transport, "mpi") == 0 || (job->several_hosts && strcmp(v->transport, "auto") == 0);
@@ -337,5 +342,6 @@ an_status an_ranks_run(an_err *err, const an_args *args, an_rank_fn *fn, int *ex
                        "transport=mpi is for processes that MPI's launcher starts: mpirun -n 2 %s train ...",
                        an_program);
     if (job.ranks == 1) return fn(err, args, NULL, exit_code);
+    job.waits = say_waits;
     return run_joined(err, args, fn, &v, &job, exit_code);
 }

@@ -32,8 +32,11 @@ void an_comm_become(an_comm *c, int rank); /* in the child, before anything else
 typedef struct an_comm_job {
     int rank, ranks, local_rank; /* ranks 1: there is no job */
     bool several_hosts;
-    bool mpi;                    /* the launcher is MPI's own, or srun, which starts MPI's processes too */
-    char launcher[16], key[200]; /* "torchrun"; what tells this job from others of this user on this host */
+    bool mpi;                           /* the launcher is MPI's own, or srun, which starts MPI's processes too */
+    char launcher[16], key[200];        /* "torchrun"; what tells this job from others of this user on this host */
+    const char *rank_name, *ranks_name; /* the variables that say so: "RANK", "WORLD_SIZE" */
+    /* Called once by an_comm_join, when another rank lets it wait; NULL: it waits in silence. */
+    void (*waits)(const char *sentence);
 } an_comm_job;
 /* AN_E_USAGE where variables contradict one another or say nothing that makes sense. */
 an_status an_comm_job_read(an_err *err, an_comm_job *out);

@@ -163,6 +163,7 @@ an_status an_comm_job_read(an_err *err, an_comm_job *out)
         j.several_hosts = here != j.ranks || hosts > 1;
         j.mpi = l->mpi;
         snprintf(j.launcher, sizeof j.launcher, "%s", l->name);
+        j.rank_name = l->rank, j.ranks_name = l->ranks;
         make_key(l, &j);
         *out = j;
         return AN_OK;
@@ -271,6 +272,23 @@ static an_status try_file(an_err *err, const an_comm_job *j, const char *path, s
     return AN_OK;
 }
 
+/* How long a rank waits for others before it says so: variables that were left in the environment would make a run alone wait in silence. */
+enum { TELL_AFTER_S = 5 };
+
+/* Says once that rank `other` lets this one wait. */
+static void tell(const an_comm_job *j, int other, double waited_s, bool *told)
+{
+    char sentence[256];
+    if (*told || !j->waits || waited_s < TELL_AFTER_S) return;
+    snprintf(
+        sentence, sizeof sentence,
+        "rank %d waits for rank %d: %s=%d and %s=%d in the environment say that this is one process of a job of %s's; "
+        "unset both to train with this one alone",
+        j->rank, other, j->rank_name, j->rank, j->ranks_name, j->ranks, j->launcher);
+    *told = true;
+    j->waits(sentence);
+}
+
 static void nap(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
@@ -280,12 +298,15 @@ static an_status find_file(an_err *err, const an_comm_job *j, const char *path, 
                            an_comm_shared **out)
 {
     an_wait_clock clock = {0};
+    bool told = false;
     while (true) {
         AN_TRY(try_file(err, j, path, bytes, fd, out));
         if (*out) return AN_OK;
         if (*fd >= 0) close(*fd);
         *fd = -1;
-        if (an_wait_clock_ask(&clock) >= timeout_s)
+        const double waited_s = an_wait_clock_ask(&clock);
+        tell(j, 0, waited_s, &told);
+        if (waited_s >= timeout_s)
             return an_fail(err, AN_E_ENV,
                            "rank %d has waited %.0f s for rank 0 of the job that %s started on this host (%s); was it "
                            "started, and by the same user?",
@@ -294,15 +315,18 @@ static an_status find_file(an_err *err, const an_comm_job *j, const char *path, 
     }
 }
 
-static an_status wait_for_all(an_err *err, an_comm *c, const char *path)
+static an_status wait_for_all(an_err *err, const an_comm_job *j, an_comm *c, const char *path)
 {
     an_wait_clock clock = {0};
+    bool told = false;
     for (int r = 0; r < c->ranks; r++)
         while (!atomic_load(&c->shared->member[r].present)) {
             AN_TRY(an_comm_status(err, c));
             if (c->rank > 0 && !is_locked(c->file, 0))
                 return an_fail(err, AN_E_ENV, "rank 0 of the job has ended before all ranks had come");
-            if (an_wait_clock_ask(&clock) >= c->timeout_s)
+            const double waited_s = an_wait_clock_ask(&clock);
+            tell(j, r, waited_s, &told);
+            if (waited_s >= c->timeout_s)
                 return an_fail(
                     err, AN_E_ENV,
                     "rank %d of the job has not come in %.0f s; are all %d ranks started on this host, by the same "
@@ -333,7 +357,7 @@ an_status an_comm_join(an_err *err, const an_comm_job *j, an_comm **out)
     c->file = fd;
     if (status == AN_OK) {
         atomic_store(&shared->member[j->rank].present, 1);
-        status = wait_for_all(err, c, path);
+        status = wait_for_all(err, j, c, path);
     }
     if (j->rank == 0 && fd >= 0) unlink(path);
     if (status != AN_OK) {

@@ -170,7 +170,14 @@ unset WORLD_SIZE
 WORLD_SIZE=2 train job max_iters=20
 code_is 1
 says stderr "unset WORLD_SIZE, or start the processes with torchrun"
-ok "torchrun's variables: the same bits as ranks=2; WORLD_SIZE without RANK is refused"
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 ANNEAL_COMM_TIMEOUT=7 train job max_iters=20
+    code_is 2
+    says stderr "rank $rank waits for rank $((1 - rank)): RANK=$rank and WORLD_SIZE=2 in the environment say"
+    says stderr "unset both to train with this one alone"
+    equal "$(grep -c ' waits for rank ' "$dir/stderr")" 1 "times that rank $rank says that it waits"
+done
+ok "torchrun's variables: the same bits as ranks=2; WORLD_SIZE without RANK is refused; a rank alone says what it waits for"
 
 if unshare -rm sh -c 'mount -t tmpfs -o size=1m none /dev/shm' 2>/dev/null; then
     # shellcheck disable=SC2086
