@@ -207,7 +207,7 @@ static bool multiplies_directly(const plan *p)
 #if AN_TILES
     return few && s->b_dtype == AN_BF16;
 #else
-    return few && direct_body(s->m, p->kind, s->b_dtype) != NULL;
+    return few && direct_body(s->m, 1, p->kind, s->b_dtype) != NULL;
 #endif
 }
 
@@ -694,22 +694,21 @@ static void multiply_direct(const call *g, const job *b, const left *a, const op
                             int64_t words)
 {
     const plan *p = &g->p;
-    const direct_fn body = direct_body(p->s.m, p->kind, p->s.b_dtype);
     const place c = place_of(g, b, panel);
     const int64_t rows = p->s.m, end = AN_MIN((panel + 1) * PANEL, p->s.n);
+    const int64_t wide = direct_vecs(rows, right->along_x * dtype_bytes(right->dtype));
     const an_word *row[DIRECT_ROWS];
     for (int r = 0; r < DIRECT_ROWS; r++) row[r] = a->at + AN_MIN(r, rows - 1) * a->stride;
-    for (int64_t x = panel * PANEL; x < end; x += AN_VL) {
-        vf sum[DIRECT_ROWS];
-        body(row, right, x, words, sum);
-        const int64_t columns =
-            g->sums == SUMS_IN_C ? AN_MIN(end - x, AN_VL) : AN_VL; /* C has nothing beyond its row */
-        for (int64_t r = 0; r < rows; r++) {
-            float *at = c.at + r * c.ld + x - panel * PANEL;
-            if (columns == AN_VL)
-                vf_store(at, sum[r]);
-            else
-                for (int64_t i = 0; i < columns; i++) at[i] = sum[r][i];
+    for (int64_t x = panel * PANEL, vecs; x < end; x += vecs * AN_VL) {
+        vf sum[DIRECT_ROWS * DIRECT_VECS];
+        vecs = x + wide * AN_VL <= end ? wide : 1;
+        direct_body(rows, vecs, p->kind, p->s.b_dtype)(row, right, x, words, sum);
+        for (int64_t i = 0; i < rows * vecs; i++) { /* row i of the first vector, or vector i of the only row */
+            const int64_t at = wide > 1 ? x + i * AN_VL : x, r = wide > 1 ? 0 : i, columns = AN_MIN(end - at, AN_VL);
+            float *to = c.at + r * c.ld + at - panel * PANEL;
+            const bool whole = columns == AN_VL || g->sums != SUMS_IN_C; /* C has nothing beyond its row */
+            vf_store(whole ? to : b->edge, sum[i]);
+            if (!whole) copy_tile(to, 0, b->edge, 0, 1, columns);
         }
     }
 }
