@@ -460,6 +460,8 @@ static void staged_rows(const an_loop_kernel *p, const an_stage *s, int64_t peri
     an_text_free(&text);
 }
 
+enum { MANY_TO_TURN = 32 };
+
 /* A copy that exchanges two axes: the tile is one of [o][i], whatever rows and columns are. */
 static void turned(const an_loop_kernel *p, const an_turn *x, an_text *out)
 {
@@ -472,6 +474,18 @@ static void turned(const an_loop_kernel *p, const an_turn *x, an_text *out)
     else
         an_text_printf(out, "        const float *from = %s + o * %lld;\n        float *to = %s + o * %lld;\n", from,
                        i * n, to, far_o);
+    if (n >= MANY_TO_TURN) {
+        if (x->back)
+            an_text_printf(out,
+                           "        an_turn_many(from + col0, %lld, %lld, col1 - col0, 64, to + col0 * %lld, %lld);\n",
+                           far, n, n, n);
+        else
+            an_text_printf(out,
+                           "        an_turn_many(from + col0 * %lld, %lld, col1 - col0, %lld, 32, to + col0, %lld);\n",
+                           n, n, n, far);
+        an_text_puts(out, "    }\n");
+        return;
+    }
     an_text_puts(out, "        int64_t i = col0;\n        for (; i + 16 <= col1; i += 16) ");
     if (x->back)
         an_text_printf(out, "an_turn16_back(from + i, %lld, to + i * %lld, %lld);\n", far, n, n);

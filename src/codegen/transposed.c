@@ -7,7 +7,7 @@ enum {
     COLUMNS = 64,        /* of a block with a table, at least */
     TABLE = 4096,        /* elements of a table that stay in the L1 cache */
     MOST_TABLED = 16384, /* on the stack */
-    MOST_SHORT = 128,    /* elements of the short axis of a turn: longer ones have blocks */
+    MOST_SHORT = 4096,   /* elements of the short axis of a turn */
     LEAST_LONG = 16
 };
 

@@ -8,8 +8,8 @@
  *     p0[l * 1024 + k / 4]       AN_ALONG_COLUMNS   columns `apart` from each other
  *     p0[c * 1024 + q]           AN_ALONG_SUM       elements of a column's sum
  *
- * And kernels that only exchange two axes, one of them short, such as weights of a convolution as PyTorch has them and channels last: no
- * blocks of their rows and columns are squares, so they have loops of their own over [o][i][t] and [o][t][i] (an_turn).
+ * And kernels that only exchange two axes, such as images or weights of a convolution as PyTorch has them and channels last: blocks of their
+ * rows and columns need not be squares (9 taps), so they have loops of their own over [o][i][t] and [o][t][i] (an_turn).
  *
  * Owns:      the choice.
  * Does not:  render. A block that does not lie as its first elements make believe is only slower: each element is still read by

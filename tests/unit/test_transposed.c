@@ -75,7 +75,7 @@ static void turn(const int64_t n[5], const int to[5], int threads, const char *c
     an_tensor *t = an_input_at(AN_AT, cx, AN_F32, AN_SHAPE(n[0], n[1], n[2], n[3], n[4]), x);
     an_tensor *turned = an_permute_at(AN_AT, t, AN_SHAPE(to[0], to[1], to[2], to[3], to[4]));
     assert_int_equal(an_eval_at(AN_AT, &turned, 1), AN_OK);
-    const bool turns = strstr(an_report_text(cx, "kernels"), "an_turn16") != NULL;
+    const bool turns = strstr(an_report_text(cx, "kernels"), "an_turn") != NULL;
     if (!cc && turns != expect_turn) fail_msg("%s: %s", sentence, turns ? "turned" : "not turned");
     assert_int_equal(an_read(turned, y, (size_t)all * sizeof *y), AN_OK);
     for (int64_t i = 0; i < all; i++) {
@@ -108,6 +108,11 @@ static void copies_that_exchange_two_axes_are_turned_in_registers(void **unused)
     turn((const int64_t[]){1, 64, 130, 3, 3}, taps_out, 2, NULL, true);
     turn((const int64_t[]){1, 64, 130, 3, 3}, taps_first, 3, NULL, true);
     turn((const int64_t[]){1, 64, 3, 3, 130}, taps_last, 2, NULL, true);
+    turn((const int64_t[]){1, 2, 200, 16, 16}, taps_out, 2, NULL, true); /* images, also of odd sizes */
+    turn((const int64_t[]){1, 2, 16, 16, 200}, taps_last, 3, NULL, true);
+    turn((const int64_t[]){1, 3, 61, 13, 11}, taps_out, 2, NULL, true);
+    turn((const int64_t[]){1, 3, 13, 11, 61}, taps_last, 1, NULL, true);
+    turn((const int64_t[]){1, 1, 301, 17, 19}, taps_out, 3, NULL, true);
     turn((const int64_t[]){1, 4, 32, 3, 3}, taps_out, 2, "none", true);
 }
 
@@ -117,8 +122,7 @@ static void other_copies_have_loops_of_rows(void **unused)
     turn((const int64_t[]){1, 9, 8, 3, 3}, (const int[]){0, 1, 3, 4, 2}, 1, NULL, false);  /* few channels */
     turn((const int64_t[]){2, 3, 32, 3, 3}, (const int[]){0, 2, 1, 4, 3}, 2, NULL, false); /* more than two axes */
     turn((const int64_t[]){2, 3, 32, 3, 3}, (const int[]){4, 2, 3, 0, 1}, 2, NULL, false);
-    turn((const int64_t[]){1, 2, 130, 13, 13}, (const int[]){0, 1, 3, 4, 2}, 1, NULL, false); /* two long axes */
-    turn((const int64_t[]){2, 3, 5, 7, 32}, (const int[]){1, 0, 2, 3, 4}, 1, NULL, false);    /* whole rows */
+    turn((const int64_t[]){2, 3, 5, 7, 32}, (const int[]){1, 0, 2, 3, 4}, 1, NULL, false); /* whole rows */
 }
 
 int main(void)

@@ -254,6 +254,23 @@ AN_FN void an_turn16_back(const float *from, int64_t far, float *to, int64_t n)
         for (int64_t i = 0; i < 16; i++) to[i * n + q] = from[q * far + i];
 }
 
+/* to[c * far + r] = from[r * n + c] for rows r and columns c, many of each. Strips of `wide` columns, 8 rows at a time: few lines whose distance
+ * is a power of two, and those of the next 8 rows are asked for meanwhile. */
+AN_FN void an_turn_many(const float *from, int64_t n, int64_t rows, int64_t columns, int wide, float *to, int64_t far)
+{
+    for (int64_t c = 0, some; c < columns; c += some) {
+        some = columns - c < wide ? columns - c < 8 ? columns - c : 8 : wide;
+        int64_t r = 0;
+        for (; some >= 8 && r + 8 <= rows; r += 8)
+            for (int64_t i = c; i < c + some; i += 8) {
+                if (i % 16 == c % 16) an_ask8(from + r * n + i, n, 8 * n);
+                an_transpose8(from + r * n + i, n, to + i * far + r, far);
+            }
+        for (; r < rows; r++)
+            for (int64_t i = c; i < c + some; i++) to[i * far + r] = from[r * n + i];
+    }
+}
+
 /* Eight neighbouring columns. Macros: functions of vectors have another ABI with each instruction set. AN_MAX8 is an_max of each: a NaN of a
  * stays. */
 typedef int32_t an_i8 __attribute__((vector_size(32)));
