@@ -27,7 +27,7 @@
  * same way, unless it is read in place. With several groups, a task that has multiplied its block of one group packs a
  * part of the next group into a second buffer; while it multiplies, it prefetches the memory that it will pack. When C has
  * few rows, each panel is used by one task only, and that task packs it (on tile registers RIGHT_PANELS at a time, as
- * whole lines of memory are read then, and tasks are large, two a thread: A is read by each of them); with four rows or fewer (sixteen on tile registers)
+ * whole lines of memory are read then, and tasks are large, two a thread: A is read by each of them); with four rows or fewer (eight with AVX2, sixteen on tile registers)
  * it is not packed at all (gemm_rows.h, gemm_tiles.h). The window operand of a convolution
  * (gemm_im2col.h) is packed like any other operand, but never read in place.
  *
@@ -69,7 +69,9 @@ enum {
     GROUP_BYTES = (2 << 20) / CACHE_DIVISOR,   /* of a group along k: two of them are in use at a time */
     WORDS_UP = AN_TILES ? 16 : AN_VL,          /* a block of k is a multiple of so many words */
     NARROW = AN_TILES ? 16 : AN_VL,            /* columns of a narrow panel */
-    FEWEST_ROWS = AN_TILES ? 16 : 4,           /* with so few rows B is multiplied as it lies */
+    FEWEST_ROWS = AN_TILES     ? 16
+                  : AN_VL == 8 ? 8
+                               : 4,  /* with so few rows B is multiplied as it lies */
     CHUNK = 32,                      /* words of one panel packed before the next panel: whole cache lines are read */
     CHUNK_INSIDE = 8,                /* words of one tile, where a call packs little more than it moves */
     RIGHT_PANELS = AN_TILES ? 8 : 1, /* packed together by the task that uses them */
@@ -695,21 +697,13 @@ static void multiply_direct(const call *g, const job *b, const left *a, const op
 {
     const plan *p = &g->p;
     const place c = place_of(g, b, panel);
-    const int64_t rows = p->s.m, end = AN_MIN((panel + 1) * PANEL, p->s.n);
-    const int64_t wide = direct_vecs(rows, right->along_x * dtype_bytes(right->dtype));
-    const an_word *row[DIRECT_ROWS];
-    for (int r = 0; r < DIRECT_ROWS; r++) row[r] = a->at + AN_MIN(r, rows - 1) * a->stride;
-    for (int64_t x = panel * PANEL, vecs; x < end; x += vecs * AN_VL) {
-        vf sum[DIRECT_ROWS * DIRECT_VECS];
-        vecs = x + wide * AN_VL <= end ? wide : 1;
-        direct_body(rows, vecs, p->kind, p->s.b_dtype)(row, right, x, words, sum);
-        for (int64_t i = 0; i < rows * vecs; i++) { /* row i of the first vector, or vector i of the only row */
-            const int64_t at = wide > 1 ? x + i * AN_VL : x, r = wide > 1 ? 0 : i, columns = AN_MIN(end - at, AN_VL);
-            float *to = c.at + r * c.ld + at - panel * PANEL;
-            const bool whole = columns == AN_VL || g->sums != SUMS_IN_C; /* C has nothing beyond its row */
-            vf_store(whole ? to : b->edge, sum[i]);
-            if (!whole) copy_tile(to, 0, b->edge, 0, 1, columns);
-        }
+    const int64_t end = AN_MIN((panel + 1) * PANEL, p->s.n);
+    for (int64_t r0 = 0; r0 < p->s.m; r0 += DIRECT_ROWS) {
+        const int64_t rows = AN_MIN(p->s.m - r0, DIRECT_ROWS);
+        const an_word *row[DIRECT_ROWS];
+        for (int r = 0; r < DIRECT_ROWS; r++) row[r] = a->at + (r0 + AN_MIN(r, rows - 1)) * a->stride;
+        direct_panel(rows, row, right, panel * PANEL, end, words, p->kind, p->s.b_dtype, c.at + r0 * c.ld, c.ld,
+                     g->sums != SUMS_IN_C);
     }
 }
 #endif

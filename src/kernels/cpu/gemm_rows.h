@@ -7,7 +7,7 @@
  *        [ ..             ]            [ ..             ]        ..
  *
  * Owns:      the loop over k of AN_VL columns (AVX2, one row: of 16) for one or up to four rows.
- * Does not:  know C: sums are written as whole vectors; padding is the caller's.
+ * Does not:  know C but for where a panel of it is.
  * Invariant: the same words in the same order as gemm_pack.h packs and gemm_micro.h multiplies: the same bits.
  *
  * Of 16-bit B a vector of 32-bit words is transposed, each a pair of neighbours in k, and taken apart afterwards: half the
@@ -237,6 +237,26 @@ static direct_fn direct_body(int64_t rows, int64_t vecs, word_kind kind, uint8_t
 #endif
 #undef BODY
     return NULL;
+}
+
+/* c[rows][x0 .. x1) = up to DIRECT_ROWS rows of A times those columns of B. whole: C's rows have room for whole vectors. */
+static void direct_panel(int64_t rows, const an_word *const *a, const operand *b, int64_t x0, int64_t x1, int64_t words,
+                         word_kind kind, uint8_t dtype, float *c, int64_t ldc, bool whole)
+{
+    const int64_t wide = direct_vecs(rows, b->along_x * (dtype == AN_F32 ? 4 : 2));
+    for (int64_t x = x0, vecs; x < x1; x += vecs * AN_VL) {
+        vf sum[DIRECT_ROWS * DIRECT_VECS];
+        vecs = x + wide * AN_VL <= x1 ? wide : 1;
+        direct_body(rows, vecs, kind, dtype)(a, b, x, words, sum);
+        for (int64_t i = 0; i < rows * vecs; i++) { /* row i of the first vector, or vector i of the only row */
+            const int64_t from = rows == 1 ? x + i * AN_VL : x, columns = AN_MIN(x1 - from, AN_VL);
+            float *to = c + (rows == 1 ? 0 : i * ldc) + from - x0;
+            if (whole || columns == AN_VL)
+                vf_store(to, sum[i]);
+            else
+                for (int64_t j = 0; j < columns; j++) to[j] = sum[i][j];
+        }
+    }
 }
 
 #endif
