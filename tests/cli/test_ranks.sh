@@ -171,7 +171,7 @@ WORLD_SIZE=2 train job max_iters=20
 code_is 1
 says stderr "unset WORLD_SIZE, or start the processes with torchrun"
 for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 ANNEAL_COMM_TIMEOUT=7 train job max_iters=20
+    RANK=$rank WORLD_SIZE=2 ANNEAL_COMM_TIMEOUT=6 train job max_iters=20
     code_is 2
     says stderr "rank $rank waits for rank $((1 - rank)): RANK=$rank and WORLD_SIZE=2 in the environment say"
     says stderr "unset both to train with this one alone"
