@@ -8,6 +8,7 @@ enum {
     TABLE = 4096,        /* elements of a table that stay in the L1 cache */
     MOST_TABLED = 16384, /* on the stack */
     MOST_SHORT = 4096,   /* elements of the short axis of a turn */
+    MOST_TRIED = 49152,  /* periods, a third of which are tried as distances: rows may have 2^30 columns */
     LEAST_LONG = 16
 };
 
@@ -108,7 +109,8 @@ an_stage an_stage_of_rows(const an_loop_kernel *p, int64_t period)
         if (p->ins[i].kind == AN_INS_REDUCE) return none;
     if (p->rows >= 4 && gains(p, &s)) return s;
     s.along = AN_ALONG_COLUMNS;
-    for (s.apart = period; period && s.apart * 3 < p->cols; s.apart += period)
+    const int64_t most = AN_MIN(p->cols, MOST_TRIED * period);
+    for (s.apart = period; period && s.apart * 3 < most; s.apart += period)
         if (gains(p, &s)) return s;
     return none;
 }
