@@ -465,37 +465,32 @@ enum { MANY_TO_TURN = 32 };
 /* A copy that exchanges two axes: the tile is one of [o][i], whatever rows and columns are. */
 static void turned(const an_loop_kernel *p, const an_turn *x, an_text *out)
 {
-    const long long i = (long long)x->i, n = (long long)x->t, far = (long long)x->far_t, far_o = (long long)x->far_o;
-    const char *from = p->arg[p->ins[0].arg].name, *to = p->arg[p->ins[1].arg].name;
+    const long long inside = (long long)(x->i * x->t), n = (long long)x->t, far = (long long)x->far_t;
+    const long long from_i = x->back ? 1 : n, from_q = x->back ? far : 1, to_i = x->back ? n : 1,
+                    to_q = x->back ? 1 : far;
     an_text_puts(out, "    for (int64_t o = t->row0; o < t->row1; o++) {\n");
-    if (x->back)
-        an_text_printf(out, "        const float *from = %s + o * %lld;\n        float *to = %s + o * %lld;\n", from,
-                       far_o, to, i * n);
-    else
-        an_text_printf(out, "        const float *from = %s + o * %lld;\n        float *to = %s + o * %lld;\n", from,
-                       i * n, to, far_o);
+    an_text_printf(out, "        const float *from = %s + o * %lld;\n        float *to = %s + o * %lld;\n",
+                   p->arg[p->ins[0].arg].name, x->back ? (long long)x->far_o : inside, p->arg[p->ins[1].arg].name,
+                   x->back ? inside : (long long)x->far_o);
     if (n >= MANY_TO_TURN) {
+        an_text_printf(out, "        an_turn_many(from + col0 * %lld, %lld, ", from_i, x->back ? far : n);
         if (x->back)
-            an_text_printf(out,
-                           "        an_turn_many(from + col0, %lld, %lld, col1 - col0, 64, to + col0 * %lld, %lld);\n",
-                           far, n, n, n);
+            an_text_printf(out, "%lld, col1 - col0, 64", n);
         else
-            an_text_printf(out,
-                           "        an_turn_many(from + col0 * %lld, %lld, col1 - col0, %lld, 32, to + col0, %lld);\n",
-                           n, n, n, far);
-        an_text_puts(out, "    }\n");
+            an_text_printf(out, "col1 - col0, %lld, 32", n);
+        an_text_printf(out, ", to + col0 * %lld, %lld);\n    }\n", to_i, x->back ? n : far);
         return;
     }
-    an_text_puts(out, "        int64_t i = col0;\n        for (; i + 16 <= col1; i += 16) ");
-    if (x->back)
-        an_text_printf(out, "an_turn16_back(from + i, %lld, to + i * %lld, %lld);\n", far, n, n);
-    else
-        an_text_printf(out, "an_turn16(from + i * %lld, %lld, to + i, %lld);\n", n, n, far);
-    an_text_printf(out, "        for (; i < col1; i++)\n            for (int64_t q = 0; q < %lld; q++) ", n);
-    if (x->back)
-        an_text_printf(out, "to[i * %lld + q] = from[q * %lld + i];\n    }\n", n, far);
-    else
-        an_text_printf(out, "to[q * %lld + i] = from[i * %lld + q];\n    }\n", far, n);
+    an_text_printf(
+        out,
+        "        int64_t i = col0;\n        for (; i + 16 <= col1; i += 16) an_turn16(from + i * %lld, %lld, %lld, "
+        "to + i * %lld, %lld, %lld, %lld);\n",
+        from_i, from_i, from_q, to_i, to_i, to_q, n);
+    an_text_printf(
+        out,
+        "        for (; i < col1; i++)\n            for (int64_t q = 0; q < %lld; q++) to[q * %lld + i * %lld] = "
+        "from[q * %lld + i * %lld];\n    }\n",
+        n, to_q, to_i, from_q, from_i);
 }
 
 enum { FEW_COLUMNS = 64 };

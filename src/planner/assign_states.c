@@ -110,15 +110,6 @@ static bool may_write_state(const assigning *x, int32_t v, const an_leaf_place *
     return true;
 }
 
-/* Where argument x is in value v, in bytes; -1: it is not of v. */
-static int64_t offset_in_value(const an_plan *p, const an_arg *x, int32_t v)
-{
-    int64_t at = x->offset;
-    int32_t i = x->value;
-    for (; i >= 0 && i != v && p->value[i].inside >= 0; i = p->value[i].inside) at += p->value[i].offset;
-    return i >= 0 && i == v ? at : -1;
-}
-
 /* Whether `old`, argument a of step s, is read as it was when each write to packed value v has gone to the state's memory: those of later
  * steps do no harm, nor does one of the same step that reads and writes element by element. */
 static bool is_read_in_time(const an_plan *p, int32_t v, const an_leaf_place *to, int32_t s, int a)
@@ -127,7 +118,7 @@ static bool is_read_in_time(const an_plan *p, int32_t v, const an_leaf_place *to
     for (int32_t t = 0; t <= s; t++)
         for (int b = 0; b < p->step[t].n_args; b++) {
             const an_arg *x = &p->step[t].arg[b];
-            const int64_t in = x->written ? offset_in_value(p, x, v) : -1, at = to->offset + in;
+            const int64_t in = x->written ? an_offset_in_value(p, x, v) : -1, at = to->offset + in;
             if (in < 0 || at >= old->offset + old->bytes || old->offset >= at + x->bytes) continue;
             int first;
             const an_loop_kernel *loop = t == s ? an_loop_of(p, &p->step[s], b, &first) : NULL;
@@ -191,7 +182,8 @@ static void mark_commits(an_plan *p, int32_t v)
 {
     for (int32_t s = 0; s < p->n_steps; s++)
         for (int a = 0; a < p->step[s].n_args; a++)
-            if (p->step[s].arg[a].written && offset_in_value(p, &p->step[s].arg[a], v) >= 0) p->step[s].commit = true;
+            if (p->step[s].arg[a].written && an_offset_in_value(p, &p->step[s].arg[a], v) >= 0)
+                p->step[s].commit = true;
 }
 
 static an_status assign(assigning *x, const assignment *a)

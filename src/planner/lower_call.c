@@ -84,15 +84,6 @@ static int by_readiness(const void *x, const void *y)
     return a->from > b->from ? -1 : a->from < b->from;
 }
 
-/* Where the bytes of argument x begin in value `block`; -1: it is not inside of it. */
-static int64_t offset_in(const an_plan *p, const an_arg *x, int32_t block)
-{
-    int64_t at = x->offset;
-    int32_t v = x->value;
-    for (; v >= 0 && v != block; v = p->value[v].inside) at += p->value[v].offset;
-    return v >= 0 && x->bytes ? at : -1;
-}
-
 /* ---- when a step's results can be there. The plan puts sums with the gradients of earlier micro-batches behind the backward pass;
  * each needs one gradient alone. */
 
@@ -105,7 +96,7 @@ static int32_t last_writer(const an_plan *p, int32_t s, const an_arg *read)
     for (int32_t t = s - 1; t >= 0 && read->value >= 0; t--)
         for (int a = 0; a < p->step[t].n_args; a++) {
             const an_arg *x = &p->step[t].arg[a];
-            const int64_t from = x->written ? offset_in(p, x, read->value) : -1;
+            const int64_t from = x->written && x->bytes ? an_offset_in_value(p, x, read->value) : -1;
             if (from < 0 || from >= read->offset + read->bytes || read->offset >= from + x->bytes) continue;
             const int32_t ready = ready_after(p, t);
             if (ready > last_ready) last = t, last_ready = ready;
@@ -146,7 +137,7 @@ static void find_readiness(const an_plan *p, int32_t block, bucket *all, int64_t
     for (int32_t s = 0; s < p->n_steps; s++)
         for (int a = 0; a < p->step[s].n_args; a++) {
             const an_arg *x = &p->step[s].arg[a];
-            const int64_t from = x->written ? offset_in(p, x, block) : -1, each = all[0].bytes;
+            const int64_t from = x->written && x->bytes ? an_offset_in_value(p, x, block) : -1, each = all[0].bytes;
             for (int64_t i = from / each; from >= 0 && i < n && i * each < from + x->bytes; i++)
                 all[i].ready = AN_MAX(all[i].ready, ready_after(p, s));
         }

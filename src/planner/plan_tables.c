@@ -115,6 +115,14 @@ static bool is_loaded_before(const an_loop_kernel *p, const an_ins *l, an_ix whe
            an_ix_is_without(&p->ix, where, AN_VAR_COL, l->ix);
 }
 
+int64_t an_offset_in_value(const an_plan *p, const an_arg *x, int32_t v)
+{
+    int64_t at = x->offset;
+    int32_t i = x->value;
+    for (; i >= 0 && i != v; i = p->value[i].inside) at += p->value[i].offset;
+    return i >= 0 ? at : -1;
+}
+
 /* Whether kernels access both dtypes as one type: C's rules let a compiler assume that an int and a float never share
  * memory. 16-bit floats are integers of 16 bits there, and AN_U8 and AN_BOOL are bytes. */
 static bool share_a_type(int a, int b)

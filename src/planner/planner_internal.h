@@ -218,6 +218,8 @@ int32_t an_kernel_new(an_planner *w, an_kernel k); /* -1: no memory */
 an_plan_step *an_step_new(an_planner *w, int32_t kernel, const an_arg *arg, int n_args, const char *scope);
 int32_t an_value_new(an_planner *w, int32_t node, int32_t output, int64_t bytes, an_usage usage, const char *name);
 an_arg an_arg_of(an_planner *w, int32_t base, bool written); /* value or leaf as an argument */
+/* Where the bytes of argument x begin in value v, before its own offset in its slot is known; -1: it is not inside of it. */
+int64_t an_offset_in_value(const an_plan *p, const an_arg *x, int32_t v);
 /* May the output argument alias the input's memory: is every element read where, and not after, it is written? */
 bool an_may_alias(const an_loop_kernel *p, int in, int out);
 /* alias_in_place.c: the loop kernel that reads or writes argument `arg` of the step, and its first argument; NULL. */

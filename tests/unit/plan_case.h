@@ -82,6 +82,21 @@ static inline an_tensor *plan_state(plan_case *p, int rows, int cols)
     return case_leaf(&p->c, AN_LEAF_STATE, AN_F32, AN_SHAPE(rows, cols), -1, 1);
 }
 
+/* The n gradients of a block of so many elements, side by side. */
+static inline an_tensor *plan_packed(plan_case *p, an_tensor **grad, int n, int32_t elements)
+{
+    const int64_t block = 0;
+    return an_emit(p->c.g, &(an_emit_args){.op = AN_OP_PACK,
+                                           .dtype = AN_F32,
+                                           .rank = 1,
+                                           .shape = &elements,
+                                           .n_src = n,
+                                           .src = grad,
+                                           .n_attr = 1,
+                                           .attr = &block,
+                                           .at = AT});
+}
+
 static inline void plan_root(plan_case *p, const an_tensor *t)
 {
     assert_false(t->poison);

@@ -158,17 +158,7 @@ static an_tensor *add_to_store(plan_case *p, const int of[2], an_tensor **store,
         if (of[i] >= 0) grad[i] = ADD(part_of(*store, of[i]), x);
     }
     *second = x;
-    const int32_t shape[1] = {2 * PART};
-    const int64_t block = 0;
-    an_tensor *sums = an_emit(p->c.g, &(an_emit_args){.op = AN_OP_PACK,
-                                                      .dtype = AN_F32,
-                                                      .rank = 1,
-                                                      .shape = shape,
-                                                      .n_src = 2,
-                                                      .src = grad,
-                                                      .n_attr = 1,
-                                                      .attr = &block,
-                                                      .at = AT});
+    an_tensor *sums = plan_packed(p, grad, 2, 2 * PART);
     assign(p, *store, sums);
     return sums;
 }

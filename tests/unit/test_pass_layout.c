@@ -35,17 +35,7 @@ static void gradients_of_a_pack_are_written_in_place(void **state)
     plan_case p;
     plan_open(&p);
     an_tensor *x = plan_param(&p, 8, 8), *part[2] = {MATMUL(x, x), MUL(EXP(x), x)};
-    const int32_t shape[1] = {(1 << 20) / 4};
-    const int64_t attr[1] = {0};
-    an_tensor *block = an_emit(p.c.g, &(an_emit_args){.op = AN_OP_PACK,
-                                                      .dtype = AN_F32,
-                                                      .rank = 1,
-                                                      .shape = shape,
-                                                      .n_src = 2,
-                                                      .src = part,
-                                                      .n_attr = 1,
-                                                      .attr = attr,
-                                                      .at = AT});
+    an_tensor *block = plan_packed(&p, part, 2, (1 << 20) / 4);
     plan_root(&p, block);
     plan_run(&p, "layout");
     for (int i = 0; i < 2; i++) {

@@ -37,17 +37,7 @@ static an_tensor *make(plan_case *p, int rank, bool early, bool side_by_side, an
         x = MATMUL(x, x);
         grad[i] = MATMUL(x, w);
     }
-    const int32_t shape[1] = {ELEMENTS};
-    const int64_t attr[1] = {0};
-    an_tensor *block = an_emit(p->c.g, &(an_emit_args){.op = AN_OP_PACK,
-                                                       .dtype = AN_F32,
-                                                       .rank = 1,
-                                                       .shape = shape,
-                                                       .n_src = GRADS,
-                                                       .src = grad,
-                                                       .n_attr = 1,
-                                                       .attr = attr,
-                                                       .at = AT});
+    an_tensor *block = plan_packed(p, grad, GRADS, ELEMENTS);
     *sums = reduce_scatter(p, block, early);
     plan_root(p, an_cast_at(AT, *sums, AN_BF16)); /* of another size: not in place */
     return block;

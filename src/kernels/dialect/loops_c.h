@@ -206,7 +206,7 @@ typedef float an_v8_at __attribute__((vector_size(32), aligned(4), may_alias));
 #define AN_HIGH2(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
 #define AN_FRONT(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
 #define AN_BACK(a, b)  __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
-#define AN_PUT(i, x)   (*(an_v8_at *)(to + (i) * apart) = (x))
+#define AN_PUT(i, x)   (*(an_v8_at *)(to + (i)*apart) = (x))
 AN_FN void an_transpose8(const float *from, int64_t far, float *to, int64_t apart)
 {
     an_v8 a[8], b[8];
@@ -233,25 +233,18 @@ AN_FN void an_ask8(const float *from, int64_t far, int64_t ahead)
         __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)((i * far + ahead) * 4)), 0, 2);
 }
 
-/* to[q * far + i] = from[i * n + q] for i in 0 ... 15 and q in 0 ... n - 1: whole lines are written one after the other, since those of
- * neighbouring q may push each other out of the cache. n: a constant. */
-AN_FN void an_turn16(const float *from, int64_t n, float *to, int64_t far)
+/* to[q * to_q + i * to_i] = from[q * from_q + i * from_i] for i in 0 ... 15 and q in 0 ... n - 1, where i is the neighbour in one array and q in
+ * the other: whole lines are written one after the other, since those of neighbouring q may push each other out of the cache. Constants. */
+AN_FN void an_turn16(const float *from, int64_t from_i, int64_t from_q, float *to, int64_t to_i, int64_t to_q,
+                     int64_t n)
 {
+    const int64_t far = from_q == 1 ? from_i : from_q, apart = to_i == 1 ? to_q : to_i;
     int64_t q = 0;
     for (; q + 8 <= n; q += 8)
-        for (int64_t i = 0; i < 16; i += 8) an_transpose8(from + i * n + q, n, to + q * far + i, far);
+        for (int64_t i = 0; i < 16; i += 8)
+            an_transpose8(from + q * from_q + i * from_i, far, to + q * to_q + i * to_i, apart);
     for (; q < n; q++)
-        for (int64_t i = 0; i < 16; i++) to[q * far + i] = from[i * n + q];
-}
-
-/* to[i * n + q] = from[q * far + i], the other way. */
-AN_FN void an_turn16_back(const float *from, int64_t far, float *to, int64_t n)
-{
-    int64_t q = 0;
-    for (; q + 8 <= n; q += 8)
-        for (int64_t i = 0; i < 16; i += 8) an_transpose8(from + q * far + i, far, to + i * n + q, n);
-    for (; q < n; q++)
-        for (int64_t i = 0; i < 16; i++) to[i * n + q] = from[q * far + i];
+        for (int64_t i = 0; i < 16; i++) to[q * to_q + i * to_i] = from[q * from_q + i * from_i];
 }
 
 /* to[c * far + r] = from[r * n + c] for rows r and columns c, many of each. Strips of `wide` columns, 8 rows at a time: few lines whose distance
@@ -276,15 +269,15 @@ AN_FN void an_turn_many(const float *from, int64_t n, int64_t rows, int64_t colu
 typedef int32_t an_i8 __attribute__((vector_size(32)));
 typedef uint16_t an_h8 __attribute__((vector_size(16)));
 typedef uint16_t an_h8_at __attribute__((vector_size(16), aligned(2), may_alias));
-#define AN_VEC(p, i)      ((an_v8) * (const an_v8_at *)&(p)[i])
-#define AN_VEC_BF16(p, i) ((an_v8)(__builtin_convertvector((an_h8) * (const an_h8_at *)&(p)[i], an_i8) << 16))
+#define AN_VEC(p, i)        ((an_v8) * (const an_v8_at *)&(p)[i])
+#define AN_VEC_BF16(p, i)   ((an_v8)(__builtin_convertvector((an_h8) * (const an_h8_at *)&(p)[i], an_i8) << 16))
 #define AN_VEC_PUT(p, i, x) (*(an_v8_at *)&(p)[i] = (x))
-#define AN_ALL8(x)        ((an_v8){(x), (x), (x), (x), (x), (x), (x), (x)})
+#define AN_ALL8(x)          ((an_v8){(x), (x), (x), (x), (x), (x), (x), (x)})
 #ifdef __AVX__ /* of a > b ? a : b, b where a NaN is, then that */
-#define AN_MAX8(a, b)     __builtin_ia32_blendvps256((a), __builtin_ia32_maxps256((a), (b)), (an_v8)((a) == (a)))
+#define AN_MAX8(a, b) __builtin_ia32_blendvps256((a), __builtin_ia32_maxps256((a), (b)), (an_v8)((a) == (a)))
 #else
-#define AN_TAKE8(a, b)    (((a) == (a)) & ~((a) > (b)))
-#define AN_MAX8(a, b)     ((an_v8)((AN_TAKE8(a, b) & (an_i8)(b)) | (~AN_TAKE8(a, b) & (an_i8)(a))))
+#define AN_TAKE8(a, b) (((a) == (a)) & ~((a) > (b)))
+#define AN_MAX8(a, b)  ((an_v8)((AN_TAKE8(a, b) & (an_i8)(b)) | (~AN_TAKE8(a, b) & (an_i8)(a))))
 #endif
 
 /* Folds of the reduction tree: 32 lanes of a row, 8 of a column. */
