@@ -50,6 +50,15 @@ skip() {
     tests=$((tests + 1))
     echo "ok $tests - $1 # SKIP $2"
 }
+# Builds Metal's stand-in, which the program then takes for a GPU; its options are in $mac. False: kernels cannot run on it here.
+metal_standin() {
+    command -v "${CXX:-c++}" >/dev/null || return 1
+    mac=$(dirname "$program")
+    sh tests/metal/standin/build.sh "$mac/standin" || fault "the stand-in was not built"
+    export ANNEAL_METAL_PATH="$mac/standin/libmetal_standin.so"
+    mac="gpu=apple8,kernels=fast,end=check,cache=$mac/standin-cache"
+    export ANNEAL_STANDIN="$mac"
+}
 done_testing() { [ "$failures" -eq 0 ]; }
 
 # A model that trains in a blink, on the built-in text.

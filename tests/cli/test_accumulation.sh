@@ -2,7 +2,6 @@
 # test_accumulation.sh: an update of several micro-batches has one array of gradients, as an update of one has; what was planned is what the
 # run takes; and the sums have the same bits however they are computed.
 plan=4
-build=${AN_BUILD:-build}
 . "$(dirname "$0")/tap.sh"
 settings="$tiny n_embd=64 seed=5 device=cpu max_iters=3 log_interval=1 eval_interval=100 --quiet"
 
@@ -53,14 +52,11 @@ for how in threads=1 threads=2 compile=false recompute=on; do
 done
 ok "the sums have the same bits with any number of threads, interpreted, and recomputed"
 
-if ! command -v "${CXX:-c++}" >/dev/null; then
+if ! metal_standin; then
     skip "a GPU" "no C++ compiler: kernels cannot run on the stand-in"
     done_testing
     exit
 fi
-sh tests/metal/standin/build.sh "$build/standin" || fault "the stand-in was not built"
-export ANNEAL_METAL_PATH="$build/standin/libmetal_standin.so"
-export ANNEAL_STANDIN="gpu=apple8,kernels=fast,end=check,cache=$(cd "$build" && pwd)/standin-cache"
 small="$tiny n_layer=1 n_head=1 block_size=8 batch_size=2 seed=5 exact=true gradient_accumulation_steps=3 max_iters=2 eval_interval=100"
 for device in cpu metal; do
     # shellcheck disable=SC2086

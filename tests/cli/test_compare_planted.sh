@@ -4,7 +4,6 @@
 # does so.
 plan=5
 . "$(dirname "$0")/tap.sh"
-build=${AN_BUILD:-build}
 tolerances=configs/tolerances/f32.yaml
 real=$(command -v cc || command -v gcc || command -v clang)
 # A text that stays what it is: the built-in one changes with the project's documents, and with it the update at which a small fault first shows.
@@ -98,14 +97,11 @@ healthy=$dir/a
     ok "a column without one of 128 rows fails within the 100 updates, in exact mode at the first"
 }
 
-if ! command -v "${CXX:-c++}" >/dev/null; then
+if ! metal_standin; then
     skip "a GPU" "no C++ compiler: kernels cannot run on the stand-in"
     done_testing
     exit
 fi
-sh tests/metal/standin/build.sh "$build/standin" || fault "the stand-in was not built"
-mac="gpu=apple8,kernels=fast,end=check,cache=$(cd "$build" && pwd)/standin-cache"
-export ANNEAL_METAL_PATH="$build/standin/libmetal_standin.so" ANNEAL_STANDIN="$mac"
 train="train macbook $tiny data=$dir/text n_layer=1 n_head=1 block_size=8 batch_size=2 max_iters=40 log_interval=1 eval_interval=40 eval_iters=1"
 # shellcheck disable=SC2086
 {
