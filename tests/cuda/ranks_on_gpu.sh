@@ -100,7 +100,7 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
         2>"$logs/killed.err") &
     watcher=$!
     tries=0
-    while [ ! -e "$logs/killed/step_20.safetensors" ] && [ $tries -lt 60 ]; do sleep 1 && tries=$((tries + 1)); done
+    while [ ! -e "$logs/killed/last.safetensors" ] && [ $tries -lt 60 ]; do sleep 1 && tries=$((tries + 1)); done
     # The last process of the run: the watcher's second child; of those that were started here, the one that was told it is rank 1.
     victim=
     for pid in $(pgrep -x -f "$a train .* out=$logs/killed --quiet.*"); do

@@ -2,7 +2,7 @@
 # test_ranks.sh: several ranks with a GPU each, on the stand-in of the driver and of NCCL: every rank asks for the same exchanges in the
 # same order, once an update and in exact mode once a micro-batch, captured with the plan; what is missing is a sentence. Numbers
 # are those of no GPU: tests/cuda/ranks_on_gpu.sh has them.
-plan=11
+plan=12
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32 WORLD_SIZE CUDA_VISIBLE_DEVICES
 mkdir "$dir/cuda"
@@ -159,26 +159,41 @@ code_is 2
 says stderr "the sum of 256 elements of 2 ranks is from"
 ok "doctor names the links between GPUs and NCCL, and measures sums that it checks"
 
-# Two ranks as torchrun starts them; from its eighth graph on, rank 0's exchanges do not end.
-for rank in 0 1; do
-    [ $rank = 0 ] && alone=8 || alone=100000
+# start_rank RANK NAME VARIABLE=VALUE...: one of two ranks, as torchrun starts them; its process is $rank0 or $rank1
+start_rank() {
+    rank=$1 name=$2
+    shift 2
     # shellcheck disable=SC2086  # a list of settings
-    (RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=7001 CUDA_VISIBLE_DEVICES=$rank FAKE_NCCL_ALONE=$alone \
-        ANNEAL_CUDA_TIMEOUT=90 FAKE_NCCL_LOG="$dir/gone.nccl" exec "$program" train macbook out="$dir/gone" $settings \
+    (export RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=7001 CUDA_VISIBLE_DEVICES=$rank \
+        ANNEAL_CUDA_TIMEOUT=90 FAKE_NCCL_LOG="$dir/$name.nccl" "$@" && exec "$program" train macbook out="$dir/$name" $settings \
         max_iters=100000 eval_interval=100000 log_interval=100000 >"$dir/stdout$rank" 2>"$dir/stderr$rank") &
-    [ $rank = 0 ] && rank0=$! || rank1=$!
-done
+    eval "rank$rank=$!"
+}
+# rank 1 is killed: rank 0 ends soon
+ends_with_rank_1() {
+    # shellcheck disable=SC2154  # set by eval
+    kill -KILL "$rank1"
+    wait "$rank1"
+    began=$(date +%s)
+    # shellcheck disable=SC2154  # set by eval
+    wait "$rank0"
+    code=$?
+    code_is 2
+    [ $(($(date +%s) - began)) -le 20 ] || fault "the other rank ends after $(($(date +%s) - began)) s"
+    says stderr0 "rank 1 has ended without a word"
+}
+# From its eighth graph on, rank 0's exchanges do not end.
+start_rank 0 gone FAKE_NCCL_ALONE=8
+start_rank 1 gone FAKE_NCCL_ALONE=100000
 for _ in $(seq 300); do [ -s "$dir/gone.nccl.1" ] && break || sleep 0.1; done
 sleep 1
-kill -KILL "$rank1"
-wait "$rank1"
-began=$(date +%s)
-wait "$rank0"
-code=$?
-code_is 2
-[ $(($(date +%s) - began)) -le 20 ] || fault "the other rank ends after $(($(date +%s) - began)) s"
-says stderr0 "rank 1 has ended without a word"
+ends_with_rank_1
 ok "a rank is killed while another's GPU waits for it: that one ends at once, and says who"
+
+for rank in 0 1; do start_rank $rank absent FAKE_NCCL_ABSENT="$dir/joins"; done
+for _ in $(seq 300); do [ -e "$dir/joins.0" ] && [ -e "$dir/joins.1" ] && break || sleep 0.1; done
+ends_with_rank_1
+ok "a rank is killed before its GPU has joined the other's: that one ends at once, and says who"
 
 [ ! -s "$dir/misuse" ] || fault "$(sort "$dir/misuse" | uniq -c | head -n 5)"
 ok "in all of this driver and library were used rightly"

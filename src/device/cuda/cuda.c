@@ -430,8 +430,7 @@ static void lose_hung(an_device *d)
     an_guard_exit_hangs();
 }
 
-/* The device's work waits for a rank that is gone. */
-static an_status lose_ranks(an_err *err, an_device *d)
+an_status an_cuda_lose_ranks(an_err *err, an_device *d)
 {
     snprintf(d->lost_text, sizeof d->lost_text, "%s", err->text);
     lose_hung(d);
@@ -453,7 +452,7 @@ static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t t
         if (waited > 2e-3) nap(waited < 0.1 ? 20000 : 200000);
         if (!d->nccl_comm || waited - looked < 0.01) continue;
         looked = waited;
-        if (an_comm_watch(err, d->comm) != AN_OK) return lose_ranks(err, d);
+        if (an_comm_watch(err, d->comm) != AN_OK) return an_cuda_lose_ranks(err, d);
     }
     if (most < d->timeout_s) return an_fail(err, AN_E_DEVICE, "cuda: %s: not done after %.3g s", what, most);
     snprintf(d->lost_text, sizeof d->lost_text,

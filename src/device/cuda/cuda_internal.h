@@ -84,6 +84,8 @@ an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what);
 /* Waits until the stream is empty, before something is freed. False: waiting failed; if that lost the device, the next call
  * reports it. */
 bool an_cuda_wait_idle(an_device *d);
+/* The device's work, or a call in another thread, waits for a rank that is gone: `err` says which, and is every later call's. */
+an_status an_cuda_lose_ranks(an_err *err, an_device *d);
 an_status an_cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n);
 
 /* ---- nvrtc.c: a module is one text, compiled alone and kept on disk under its hash. */

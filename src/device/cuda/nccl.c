@@ -9,9 +9,13 @@
 #include "comm/comm.h"
 #include "device/cuda/cuda_internal.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { NCCL_UINT8 = 1, NCCL_F16 = 6, NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9, NCCL_SUM = 0 };
+enum { CONNECT_BYTES = 256 }; /* of a rank, in the first exchange */
 
 static an_status check(an_err *err, const an_device *d, int r, const char *what)
 {
@@ -40,43 +44,92 @@ static an_status type_of(an_err *err, an_dtype dtype, int *out)
     }
 }
 
+/* NCCL's calls that wait for the other ranks, where one that is gone is waited for without an end: they have a thread of their
+ * own, and whoever waits for that looks at the ranks meanwhile. */
+typedef struct joining {
+    an_device *d;
+    an_nccl_id id;
+    cu_pointer memory;
+    nccl_comm comm;
+    an_status status;
+    an_err err;
+    atomic_bool done;
+} joining;
+
 /* The first exchange of each kind connects the GPUs, which allocates: before a plan is captured. */
-static an_status connect(an_err *err, an_device *d)
+static an_status exchange_once(an_err *err, const joining *j)
 {
-    cu_pointer p = 0;
-    const size_t bytes = 256 * (size_t)an_comm_ranks(d->comm);
-    AN_TRY(an_cuda_check(err, d, d->cu.memory_new(&p, bytes), "taking %zu bytes for NCCL", bytes));
-    const cu_pointer part = p + 256 * (cu_pointer)an_comm_rank(d->comm);
-    an_status status = an_cuda_check(err, d, d->cu.fill(p, 0, bytes, d->stream), "clearing memory");
-    if (status == AN_OK)
-        status = check(err, d, d->nccl.sum(p, p, 16, NCCL_F32, NCCL_SUM, d->nccl_comm, d->stream), "a sum");
-    if (status == AN_OK)
-        status =
-            check(err, d, d->nccl.sum_part(p, part, 64, NCCL_F32, NCCL_SUM, d->nccl_comm, d->stream), "a sum of parts");
-    if (status == AN_OK)
-        status = check(err, d, d->nccl.sum_at(p, p, 16, NCCL_F32, NCCL_SUM, 0, d->nccl_comm, d->stream), "a sum");
-    if (status == AN_OK)
-        status = check(err, d, d->nccl.gather(part, p, 256, NCCL_UINT8, d->nccl_comm, d->stream), "a gather");
-    if (status == AN_OK)
-        status = check(err, d, d->nccl.send_all(p, p, 256, NCCL_UINT8, 0, d->nccl_comm, d->stream), "a broadcast");
+    const an_device *d = j->d;
+    const cu_pointer all = j->memory, part = all + CONNECT_BYTES * (cu_pointer)an_comm_rank(d->comm);
+    const size_t n = CONNECT_BYTES / 4;
+    AN_TRY(check(err, d, d->nccl.sum(all, all, n, NCCL_F32, NCCL_SUM, j->comm, d->stream), "a sum"));
+    AN_TRY(check(err, d, d->nccl.sum_part(all, part, n, NCCL_F32, NCCL_SUM, j->comm, d->stream), "a sum of parts"));
+    AN_TRY(check(err, d, d->nccl.sum_at(all, all, n, NCCL_F32, NCCL_SUM, 0, j->comm, d->stream), "a sum"));
+    AN_TRY(check(err, d, d->nccl.gather(part, all, CONNECT_BYTES, NCCL_UINT8, j->comm, d->stream), "a gather"));
+    return check(err, d, d->nccl.send_all(all, all, CONNECT_BYTES, NCCL_UINT8, 0, j->comm, d->stream), "a broadcast");
+}
+
+static an_status join_all(an_err *err, joining *j)
+{
+    an_device *d = j->d;
+    AN_TRY(an_cuda_enter(err, d)); /* a context is a thread's */
+    AN_TRY(check(err, d, d->nccl.init(&j->comm, an_comm_ranks(d->comm), j->id, an_comm_rank(d->comm)),
+                 "joining the GPUs of the ranks"));
+    return exchange_once(err, j);
+}
+
+static void *join_in_thread(void *arg)
+{
+    joining *j = arg;
+    j->status = join_all(&j->err, j);
+    atomic_store(&j->done, true);
+    return NULL;
+}
+
+/* Waits for the thread; where a rank is gone, for nothing: the thread then keeps what it has until the process ends. */
+static an_status join(an_err *err, joining *j)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, join_in_thread, j) != 0)
+        return an_fail(err, AN_E_ENV, "cuda: a thread for NCCL cannot be started; raise the limit of processes (ulimit -u)");
+    while (!atomic_load(&j->done)) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        if (an_comm_watch(err, j->d->comm) == AN_OK) continue;
+        pthread_detach(thread);
+        return an_cuda_lose_ranks(err, j->d);
+    }
+    pthread_join(thread, NULL);
+    j->d->nccl_comm = j->comm;
+    if (j->status != AN_OK) *err = j->err;
+    return j->status;
+}
+
+static an_status connect(an_err *err, an_device *d, joining *j)
+{
+    const size_t bytes = CONNECT_BYTES * (size_t)an_comm_ranks(d->comm);
+    if (an_comm_rank(d->comm) == 0) AN_TRY(check(err, d, d->nccl.identify(&j->id), "asking for an identifier"));
+    AN_TRY(an_comm_broadcast(err, d->comm, 0, sizeof j->id, &j->id));
+    AN_TRY(an_cuda_check(err, d, d->cu.memory_new(&j->memory, bytes), "taking %zu bytes for NCCL", bytes));
+    an_status status = an_cuda_check(err, d, d->cu.fill(j->memory, 0, bytes, d->stream), "clearing memory");
+    if (status == AN_OK) status = join(err, j);
     if (status == AN_OK) status = an_cuda_wait_stream(err, d, "connecting the GPUs");
-    d->cu.memory_free(p);
+    if (!d->hung) d->cu.memory_free(j->memory);
     return status;
 }
 
 an_status an_cuda_connect(an_err *err, an_device *d)
 {
-    an_nccl_id id = {{0}};
     if (d->nccl_comm) return AN_OK;
     if (an_comm_ranks(d->comm) == 1)
         return an_fail(err, AN_E_INTERNAL, "cuda: a plan of several ranks in a process alone");
     setenv("NCCL_ALGO", "Ring", 0); /* else it chooses by what it measures, and two runs may differ */
     setenv("NCCL_NVLS_ENABLE", "0", 0);
-    if (an_comm_rank(d->comm) == 0) AN_TRY(check(err, d, d->nccl.identify(&id), "asking for an identifier"));
-    AN_TRY(an_comm_broadcast(err, d->comm, 0, sizeof id, &id));
-    AN_TRY(check(err, d, d->nccl.init(&d->nccl_comm, an_comm_ranks(d->comm), id, an_comm_rank(d->comm)),
-                 "joining the GPUs of the ranks"));
-    return connect(err, d);
+    joining *j = calloc(1, sizeof *j);
+    if (!j) return an_fail_nomem(err, "joining the GPUs of the ranks", sizeof *j);
+    j->d = d;
+    an_status status = connect(err, d, j);
+    if (!d->hung) free(j);
+    return status;
 }
 
 void an_cuda_leave(an_device *d)
