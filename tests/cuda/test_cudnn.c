@@ -13,11 +13,17 @@ typedef struct conv {
 } conv;
 
 static const conv convs[] = {
-    {2, 8, 8, 8, 16, 3, 1, 1, 1, 1},  {2, 9, 7, 8, 8, 3, 2, 1, 1, 1},  {1, 9, 9, 8, 16, 3, 1, 2, 2, 1},
-    {2, 6, 6, 16, 16, 3, 1, 1, 1, 2}, {2, 8, 8, 16, 8, 1, 1, 0, 1, 1}, {2, 8, 8, 8, 16, 1, 2, 0, 1, 1},
-    {3, 7, 5, 8, 8, 5, 2, 2, 1, 1},
+    {2, 8, 8, 8, 16, 3, 1, 1, 1, 1},  {2, 9, 7, 8, 8, 3, 2, 1, 1, 1},   {1, 9, 9, 8, 16, 3, 1, 2, 2, 1},
+    {2, 6, 6, 16, 16, 3, 1, 1, 1, 2}, {2, 8, 8, 16, 8, 1, 1, 0, 1, 1},  {2, 8, 8, 8, 16, 1, 2, 0, 1, 1},
+    {3, 7, 5, 8, 8, 5, 2, 2, 1, 1},   {2, 6, 6, 24, 16, 3, 1, 1, 1, 2},
 };
 enum { FORWARD, DX, DW, FORMS };
+
+/* Some groups are our own kernels', which are faster there: of 12 channels, say, and weight gradients in tf32. */
+static bool is_the_librarys(const conv *k, int form, bool tf32)
+{
+    return k->groups == 1 || (k->c / k->groups == 8 && !(form == DW && tf32));
+}
 
 /* Calls of the stand-in so far. */
 typedef struct calls {
@@ -29,7 +35,7 @@ static int start(void **state)
     (void)state;
     fake_build();
     fake_cudnn(true);
-    setenv("ANNEAL_CUDNN", "1", 1);
+    unsetenv("ANNEAL_CUDNN"); /* it is the default */
     return 0;
 }
 
@@ -104,6 +110,8 @@ static void they_are_those_of_the_cpu(void **state)
         for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
             for (int form = 0; form < FORMS; form++)
                 for (int tf32 = 0; tf32 < 2; tf32++) {
+                    if (!is_the_librarys(&convs[i], form, tf32) && !fake_is_real())
+                        continue; /* the stand-in runs no kernels */
                     char why[2][512];
                     int64_t n;
                     double difference = 0, norm = 0;
@@ -137,7 +145,8 @@ static void each_is_one_call_of_the_library(void **state)
         for (int form = 0; form < FORMS; form++)
             for (int tf32 = 0; tf32 < 2; tf32++) {
                 const calls c = calls_of(&convs[i], form, tf32 ? AN_F32 : AN_BF16, tf32);
-                if (c.convs != 1 || c.kernels)
+                const bool library = is_the_librarys(&convs[i], form, tf32);
+                if (c.convs != library || (c.kernels != 0) == library)
                     fail_msg("convolution %zu, form %d: %zu calls of the library, %zu kernels", i, form, c.convs,
                              c.kernels);
             }
@@ -165,7 +174,6 @@ static void without_it_our_own_kernels_run(void **state)
             const bool exact = !strcmp(settings[i][0], "ANNEAL_EXACT");
             const calls c = calls_of(&convs[0], form, exact ? AN_F32 : AN_BF16, false);
             unsetenv(settings[i][0]);
-            setenv("ANNEAL_CUDNN", "1", 1);
             if (c.convs || !c.kernels) fail_msg("%s=%s: %zu, %zu", settings[i][0], settings[i][1], c.convs, c.kernels);
         }
         fake_reset();
@@ -188,8 +196,7 @@ static void a_call_that_fails_is_a_sentence_that_says_how_to_go_on(void **state)
         fake_reset();
         setenv("FAKE_CUDA_FAIL", "cudnnBackendExecute:1+=5000", 1);
         free(result_of(&convs[0], form, AN_BF16, "cuda", false, &n, why));
-        if (!strstr(why, "CUDNN_STATUS_EXECUTION_FAILED") || !strstr(why, "leave ANNEAL_CUDNN out"))
-            fail_msg("%s", why);
+        if (!strstr(why, "CUDNN_STATUS_EXECUTION_FAILED") || !strstr(why, "ANNEAL_CUDNN=0")) fail_msg("%s", why);
         fake_clean();
     }
 }

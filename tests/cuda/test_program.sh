@@ -57,7 +57,7 @@ ok "without NVRTC nothing begins, and what to install is said"
 
 mv "$dir/cuda/libcublasLt.so.13" "$dir/away"
 run doctor device=cuda cache_dir="$dir/cache" --json
-code_is 0; says stdout "NVRTC 13.0, no cuBLASLt (GEMMs are slower without it)"
+code_is 0; says stdout "NVRTC 13.0, no cuBLASLt (GEMMs are slower without it), no cuDNN (convolutions are slower without it)"
 mv "$dir/away" "$dir/cuda/libcublasLt.so.13"
 run doctor device=cuda cache_dir="$dir/cache" --json
 code_is 0; says stdout "Fake GPU, 4 GiB, sm_90, driver for CUDA 13.0, NVRTC 13.0, cuBLASLt"

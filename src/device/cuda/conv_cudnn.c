@@ -241,11 +241,20 @@ static bool is_started(an_cuda_convs *l)
     return l->handle;
 }
 
+/* Groups that our own kernels do as fast or faster (bench/conv): of a number of channels that the library's tiles do not
+ * divide, and in tf32 all gradients of weights. */
+static bool is_ours(const conv_shape *c)
+{
+    const int32_t inner = c->channels / c->groups;
+    return c->groups > 1 && ((inner & (inner - 1)) || (c->what == DW && c->dtype == AN_F32));
+}
+
 const an_conv_plan *an_cuda_conv_plan(const an_device *d, const an_gemm_spec *s)
 {
     an_cuda_convs *l = d->convs;
     if (!l || !s->window.of || s->a_dtype != s->b_dtype || (s->a_dtype == AN_F32 && !d->tf32)) return NULL;
     const conv_shape shape = shape_of(s);
+    if (is_ours(&shape)) return NULL;
     for (const an_conv_plan *p = l->plans; p; p = p->next)
         if (!memcmp(&p->shape, &shape, sizeof shape)) return p->plan ? p : NULL;
     if (!is_started(l)) return NULL;
@@ -270,11 +279,10 @@ static an_status check(an_err *err, const an_cuda_convs *l, int r, const an_conv
     const conv_shape *c = &p->shape;
     if (!r) return AN_OK;
     const char *text = l->dnn.error_text(r);
-    return an_fail(
-        err, AN_E_DEVICE,
-        "cuda: cuDNN: a convolution of %d x %d x %d x %d to %d channels fails: %s (%d); leave ANNEAL_CUDNN out to "
-        "run without it",
-        c->images, c->x[0], c->x[1], c->channels, c->outputs, text ? text : "no reason given", r);
+    return an_fail(err, AN_E_DEVICE,
+                   "cuda: cuDNN: a convolution of %d x %d x %d x %d to %d channels fails: %s (%d); ANNEAL_CUDNN=0 runs "
+                   "without it",
+                   c->images, c->x[0], c->x[1], c->channels, c->outputs, text ? text : "no reason given", r);
 }
 
 an_status an_cuda_conv_run(an_err *err, an_device *d, const an_conv_plan *p, const cu_pointer address[3],

@@ -117,6 +117,7 @@ static int cuda_probe(an_device_info *out)
     an_err err = {0};
     char name[64] = "", all[16];
     an_cublaslt lt;
+    an_cudnn dnn;
     size_t bytes = 0;
     snprintf(out->name, sizeof out->name, "cuda");
     out->built = true;
@@ -127,10 +128,12 @@ static int cuda_probe(an_device_info *out)
     }
     cu.device_name(name, sizeof name, device);
     cu.device_memory(&bytes, device);
-    const bool library = an_cublaslt_find(&err, cu.version / 1000, &lt) == AN_OK;
-    snprintf(out->reason, sizeof out->reason, "%s, %s, sm_%d, driver for CUDA %d.%d, NVRTC %d.%d, %s", name,
+    const bool library = an_cublaslt_find(&err, cu.version / 1000, &lt) == AN_OK,
+               convs = an_cudnn_find(&err, &dnn) == AN_OK;
+    snprintf(out->reason, sizeof out->reason, "%s, %s, sm_%d, driver for CUDA %d.%d, NVRTC %d.%d, %s, %s", name,
              an_bytes_text((double)bytes, all), arch, cu.version / 1000, cu.version % 1000 / 10, nvrtc.major,
-             nvrtc.minor, library ? "cuBLASLt" : "no cuBLASLt (GEMMs are slower without it)");
+             nvrtc.minor, library ? "cuBLASLt" : "no cuBLASLt (GEMMs are slower without it)",
+             convs ? "cuDNN" : "no cuDNN (convolutions are slower without it)");
     return 1;
 }
 
@@ -297,8 +300,7 @@ static an_status make_device(an_err *err, an_device *d)
     d->target.exact = d->exact;
     d->has_lt = !d->exact && an_cublaslt_find(&quiet, d->cu.version / 1000, &d->lt) == AN_OK;
     d->target.library_gemm = d->has_lt;
-    /* On demand, until the whole table of shapes is checked on a GPU (bench/conv). */
-    if (!d->exact && asked(false, "ANNEAL_CUDNN")) (void)an_cuda_convs_open(&(an_err){0}, d);
+    if (!d->exact && !refused("ANNEAL_CUDNN")) (void)an_cuda_convs_open(&(an_err){0}, d);
     if (!d->has_lt && !d->exact) snprintf(d->note, sizeof d->note, "cuda: %.480s", quiet.text);
     return AN_OK;
 }

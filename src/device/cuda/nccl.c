@@ -44,8 +44,8 @@ static an_status type_of(an_err *err, an_dtype dtype, int *out)
     }
 }
 
-/* NCCL's calls that wait for the other ranks, where one that is gone is waited for without an end: they have a thread of their
- * own, and whoever waits for that looks at the ranks meanwhile. */
+/* NCCL's calls that wait for the other ranks, without an end where one is gone. They have a thread of their own; the one that
+ * waits for it looks at the ranks meanwhile. */
 typedef struct joining {
     an_device *d;
     an_nccl_id id;
@@ -91,7 +91,8 @@ static an_status join(an_err *err, joining *j)
 {
     pthread_t thread;
     if (pthread_create(&thread, NULL, join_in_thread, j) != 0)
-        return an_fail(err, AN_E_ENV, "cuda: a thread for NCCL cannot be started; raise the limit of processes (ulimit -u)");
+        return an_fail(err, AN_E_ENV,
+                       "cuda: a thread for NCCL cannot be started; raise the limit of processes (ulimit -u)");
     while (!atomic_load(&j->done)) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         if (an_comm_watch(err, j->d->comm) == AN_OK) continue;
