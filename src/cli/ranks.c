@@ -163,7 +163,7 @@ static void be_child(const an_args *args, an_comm *comm, an_rank_fn *fn, const a
         an_comm_fail(comm, rank, status, err.text);
     if (status != AN_OK && rank == 0) an_say("%s: %s", an_program, err.text);
     an_comm_close(comm);
-    exit(status == AN_OK ? exit_code : an_exit_code(status));
+    exit(an_guard_exit(status == AN_OK ? exit_code : an_exit_code(status)));
 }
 
 /* ---- the process that watches */

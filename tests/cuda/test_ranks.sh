@@ -2,7 +2,7 @@
 # test_ranks.sh: several ranks with a GPU each, on the stand-in of the driver and of NCCL: every rank asks for the same exchanges in the
 # same order, once an update and in exact mode once a micro-batch, captured with the plan; what is missing is a sentence. Numbers
 # are those of no GPU: tests/cuda/ranks_on_gpu.sh has them.
-plan=12
+plan=13
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32 WORLD_SIZE CUDA_VISIBLE_DEVICES
 mkdir "$dir/cuda"
@@ -189,6 +189,23 @@ for _ in $(seq 300); do [ -s "$dir/gone.nccl.1" ] && break || sleep 0.1; done
 sleep 1
 ends_with_rank_1
 ok "a rank is killed while another's GPU waits for it: that one ends at once, and says who"
+
+# The same, of ranks that the program started: the driver's exit handlers would wait as well.
+# shellcheck disable=SC2086  # a list of settings
+FAKE_NCCL_ALONE=8 FAKE_NCCL_LOG="$dir/started.nccl" "$program" train macbook devices=2 out="$dir/started" $settings \
+    max_iters=100000 eval_interval=100000 log_interval=100000 >"$dir/stdout0" 2>"$dir/stderr0" &
+rank0=$!
+for _ in $(seq 300); do [ -s "$dir/started.nccl.1" ] && break || sleep 0.1; done
+sleep 1
+rank1=$(pgrep -P "$rank0" | tail -n 1)
+began=$(date +%s)
+kill -KILL "$rank1"
+wait "$rank0"
+code=$?
+code_is 2
+[ $(($(date +%s) - began)) -le 20 ] || fault "the other rank ends after $(($(date +%s) - began)) s"
+says stderr0 "was killed by signal 9"
+ok "a rank that the program started is killed while another's GPU waits for it: all end at once"
 
 for rank in 0 1; do start_rank $rank absent FAKE_NCCL_ABSENT="$dir/joins"; done
 for _ in $(seq 300); do [ -e "$dir/joins.0" ] && [ -e "$dir/joins.1" ] && break || sleep 0.1; done
