@@ -198,6 +198,9 @@ static an_status train(an_err *err, an_session *r, const an_estimate *estimate, 
     const bool is_first = an_comm_rank(r->cfg.comm) == 0; /* the others have nothing to tell */
     if (is_first) an_progress_run(n, r);
     if (is_first) look_at_storage(r, args->quiet, &disk);
+    if (!r->cfg.comm && strcmp(r->cfg.shard, "none") != 0 && !args->quiet)
+        an_say("note    shard=%s divides nothing: this is one process; ranks=, devices= or a launcher makes several",
+               r->cfg.shard);
     n->estimate = estimate;
     n->out = r->cfg.eval_only || !is_first ? NULL : r->cfg.out;
     an_interrupt_catch();

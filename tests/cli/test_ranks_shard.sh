@@ -42,6 +42,10 @@ for shard in gradients weights; do
     train ${shard}_4 max_iters=10 ranks=4 grad_clip=0.3 shard=$shard
     same ${shard}_4 all_4
 done
+# shellcheck disable=SC2086  # a list of settings
+run train macbook $tiny device=cpu max_iters=2 shard=weights out="$dir/alone"
+code_is 0
+says stderr "shard=weights divides nothing: this is one process"
 ok "exact, or one micro-batch a rank: shard=gradients and weights have these bits too, in exact mode those of one process"
 
 for settings in optimizer=sgd,momentum=0.9,nesterov=true optimizer=sgd optimizer=adam,weight_decay=0.1 optimizer=adam_atan2 ema=true dtype=bfloat16 dtype=float16 \
