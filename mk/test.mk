@@ -50,7 +50,7 @@ counts: $(BUILD)/tests/golden/test_counts
 
 #: on-gpu      what tests/cuda/on_gpu.sh needs, stripped, in BUILD/on_gpu: for a machine with a GPU and without a compiler
 .PHONY: on-gpu
-ON_GPU := $(addprefix tests/,cuda/test_gpu cuda/test_memory ops/test_ops)
+ON_GPU := $(addprefix tests/,cuda/test_gpu cuda/test_memory cuda/test_cudnn ops/test_ops)
 on-gpu: all $(ON_GPU:%=$(BUILD)/%)
 	@mkdir -p $(BUILD)/on_gpu/tests/cuda $(BUILD)/on_gpu/tools $(addprefix $(BUILD)/on_gpu/build/,tests/cuda tests/ops proxy)
 	@cp tests/cuda/on_gpu.sh tests/cuda/ranks_on_gpu.sh $(BUILD)/on_gpu/tests/cuda; cp tools/first_losses $(BUILD)/on_gpu/tools

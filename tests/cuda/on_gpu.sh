@@ -7,10 +7,10 @@
 # seconds are those of a busy machine. Either fits a call of two minutes on an H200 with 16 cores. What programs print goes
 # to LOGS, a file a check. TEXT names tinyshakespeare for `curve` and `seeds` (shakespeare_char trained to the end, with one
 # seed and with two more). In no list, for they take minutes: `seeds`, `sanitizer_wide`. Needs BUILD/anneal and of
-# BUILD/tests cuda/test_gpu, cuda/test_memory, ops/test_ops; BUILD/proxy/libcuda.so.1 where there is no compiler
+# BUILD/tests cuda/test_gpu, cuda/test_memory, cuda/test_cudnn, ops/test_ops; BUILD/proxy/libcuda.so.1 where there is no compiler
 # (make on-gpu).
 alone="doctor tests bytes steps profile commands curve"
-beside="sanitizer table selftest selftest_char selftest_tf32 selftest_half selftest_gpt2s selftest_gpt2 selftest_odd bits exact crossing killed fault hang memory_full scaled"
+beside="sanitizer table convs selftest selftest_char selftest_tf32 selftest_half selftest_gpt2s selftest_gpt2 selftest_odd bits exact crossing killed fault hang memory_full scaled"
 others="seeds sanitizer_wide"
 build=$1 logs=$2
 [ -x "$build/anneal" ] && [ -n "$logs" ] || { sed -n 2,13p "$0" >&2; exit 2; }
@@ -309,20 +309,30 @@ sanitizer() { sanitized "${SANITIZER_S:-120}" dtype=bfloat16+batch_size=32 dtype
 sanitizer_wide() { sanitized "${SANITIZER_S:-480}" dtype=bfloat16+batch_size=272; }
 
 # The table of operations: in exact mode the CPU's bits (GEMMs in bf16 are refused there, float64 is compared with the
-# oracle); then GEMMs of every dtype by libraries and tensor cores. In parts that run at the same time.
+# oracle); then GEMMs of every dtype by libraries and tensor cores, and convolutions by cuDNN, and by our own kernels. In parts
+# that run at the same time.
 table() {
     [ -x "$build/tests/ops/test_ops" ] || { echo "# NOT RUN: $build/tests/ops/test_ops is not built"; return 1; }
     for part in 0 1 2 3 4 5; do
         AN_LAB_PART=$part/6 AN_LAB_DEVICE=cuda ANNEAL_EXACT=1 "$build/tests/ops/test_ops" >"$work/exact.$part" 2>&1 &
     done
-    AN_LAB_DEVICE=cuda "$build/tests/ops/test_ops" >"$work/fast.0" 2>&1 &
+    for cudnn in 0 1; do
+        AN_LAB_DEVICE=cuda ANNEAL_CUDNN=$cudnn "$build/tests/ops/test_ops" >"$work/fast.$cudnn" 2>&1 &
+    done
     wait
     cat "$work"/exact.* "$work"/fast.*
     cases=$(cat "$work"/exact.* "$work"/fast.* | sed -n 's/^# \([0-9]*\) cases.*/\1/p' | awk '{ n += $1 } END { print n }')
     tests=$(cat "$work"/exact.* "$work"/fast.* | sed -n 's/.*Running \([0-9]*\) test.*/\1/p' | awk '{ n += $1 } END { print n + 0 }')
     good=$(cat "$work"/exact.* "$work"/fast.* | grep -c '  OK ')
     echo "# $good of $tests tests, $cases cases, five ways each"
-    [ "$tests" -gt 0 ] && [ "$good" -eq "$tests" ] && [ "$(cat "$work"/exact.* "$work"/fast.* | grep -c ' PASSED ')" -eq 7 ]
+    [ "$tests" -gt 0 ] && [ "$good" -eq "$tests" ] && [ "$(cat "$work"/exact.* "$work"/fast.* | grep -c ' PASSED ')" -eq 8 ]
+}
+
+# cuDNN itself: all forms of convolutions beside the CPU, and our own kernels where it is kept out.
+convs() {
+    [ -x "$build/tests/cuda/test_cudnn" ] || { echo "# NOT RUN: $build/tests/cuda/test_cudnn is not built"; return 1; }
+    AN_CUDA_PROXY=1 "$build/tests/cuda/test_cudnn" || return 1
+    grep -q 'OK.*they_are_those_of_the_cpu' "$logs/convs" && echo "# all forms and shapes are the CPU's; what counts calls needs the stand-in"
 }
 
 # What a whole shakespeare_char run said: trained SEED FOLDER. nanoGPT's best validation loss is near 1.47 (at most 1.49 is
@@ -367,6 +377,7 @@ about() {
     scaled) echo "float16" ;;
     profile) echo "profile and its trace" ;;
     sanitizer*) echo "compute-sanitizer" ;;
+    convs) echo "convolutions by cuDNN" ;;
     table) echo "every operation, dtype and shape" ;;
     curve) echo "a whole run of shakespeare_char" ;;
     seeds) echo "two more" ;;
