@@ -16,7 +16,7 @@ if [ "$processor" != "$(uname -m)" ]; then
     cc=$processor-linux-gnu-gcc kernel_cc=$cc kernel_cxx="clang++ --target=$processor-linux-gnu"
 fi
 # shellcheck disable=SC2086  # words
-$cc -std=c17 -O1 -g -Wall -Wextra -Wpedantic -Werror -fPIC -fvisibility=hidden -fno-omit-frame-pointer -shared \
+$cc -std=c17 -O2 -g -Wall -Wextra -Wpedantic -Werror -fPIC -fvisibility=hidden -fno-omit-frame-pointer -shared \
     ${STANDIN_CFLAGS:-} -DSTANDIN_DIR="\"$here\"" -DSTANDIN_CC="\"$kernel_cc\"" -DSTANDIN_CXX="\"$kernel_cxx\"" -I"$here" \
     -o "$out.$$" "$here"/*.c -ldl -lpthread -lm
 mv "$out.$$" "$out"

@@ -161,6 +161,23 @@ static char *flags(const msl_text *t)
                t->fast_math ? " -ffast-math" : "", t->version);
 }
 
+/* The option that puts the headers with which every prepared text begins in front of it, compiled: reading them is half of a
+ * compilation. GCC's alone; where it cannot use what was compiled it reads the header, which is the same text. */
+static char *compiled_headers(const char *options)
+{
+    if (!*options_of_gcc()) return say("%s", "");
+    char *header = cache_path(hash(environment_hash(), options), ".h", false), *compiled = say("%s.gch", header);
+    if (access(compiled, R_OK)) {
+        char *command = say("%s -x c++-header -c %s", options, header);
+        write_file(header, "#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\n");
+        free(build(command, compiled));
+        free(command);
+    }
+    char *option = say(" -include %s", header);
+    free(compiled), free(header);
+    return option;
+}
+
 static const struct msl_value *value_of(const msl_constant *c, const msl_values *values)
 {
     for (int i = values ? values->n - 1 : -1; i >= 0; i--) { /* the last that was set */
@@ -206,14 +223,14 @@ static char *check_syntax(const msl_text *t)
     char *good = cache_path(t->key, ".good", false), *wrong = NULL;
     if (access(good, R_OK)) {
         char *source = cache_path(t->key, ".cc", true), *options = flags(t);
-        char *command = say("%s -fsyntax-only %s", options, source);
+        char *headers = compiled_headers(options), *command = say("%s%s -fsyntax-only %s", options, headers, source);
         char *lines = constant_lines(t, NULL), *whole = say("%s%s", lines, t->prepared);
         write_file(source, whole);
         free(whole), free(lines);
         wrong = compile(command);
         if (!wrong) write_file(good, "");
         unlink(source);
-        free(command), free(options), free(source);
+        free(command), free(headers), free(options), free(source);
     }
     free(good);
     return wrong;
@@ -291,16 +308,18 @@ static char *build_runtime(const char *out)
 
 static char *build_object(const msl_text *t, const msl_kernel *k, const char *constants, const char *so, uint64_t key)
 {
-    char *unit = cache_path(key, ".cc", true), *object = cache_path(key, ".o", true), *options = flags(t);
+    char *unit = cache_path(key, ".cc", true), *object = cache_path(key, ".o", true), *plain = flags(t);
+    char *options = say("%s%s", plain, the()->kernels == KERNELS_CHECKED ? " -fsanitize=thread" : "");
+    char *headers = compiled_headers(options);
     char *runtime = cache_path(environment_hash(), ".runtime.o", false);
     char *wrong = access(runtime, R_OK) ? build_runtime(runtime) : NULL;
-    char *one = say("%s%s -c %s", options, the()->kernels == KERNELS_CHECKED ? " -fsanitize=thread" : "", unit);
+    char *one = say("%s%s -c %s", options, headers, unit);
     char *two = say("%s -shared -Wl,-Bsymbolic %s %s -lm", c_compiler(), object, runtime);
     write_unit(t, k, constants, unit);
     if (!wrong) wrong = build(one, object);
     if (!wrong) wrong = build(two, so);
     unlink(object), unlink(unit);
-    free(two), free(one), free(runtime), free(options), free(object), free(unit);
+    free(two), free(one), free(runtime), free(headers), free(options), free(plain), free(object), free(unit);
     counts()->kernel_compiles++;
     return wrong;
 }
