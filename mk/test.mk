@@ -8,6 +8,10 @@ TEST_SHELL := $(if $(shell grep -l an_open include/anneal.h),$(TEST_SHELL),$(fil
 TEST_LIB   := $(sort $(wildcard tests/lib/*.c))
 TEST_BINS  := $(TEST_SRCS:tests/%.c=$(BUILD)/tests/%)
 TEST_LIB_OBJS := $(TEST_LIB:tests/%.c=$(BUILD)/tests/%.o)
+# The longest are started first: no processor waits for the last of them.
+LONG_TESTS := metal/test_selftest metal/test_host_mutants metal/test_host metal/test_tasks_exact metal/test_metal shim/test_ops_shim ops/test_ops \
+              cli/test_ranks_tasks random/test_random unit/test_comm metal/test_gemm_bodies
+long_first = $(foreach t,$(LONG_TESTS),$(filter %/$(t) %/$(t).sh,$(1))) $(filter-out $(foreach t,$(LONG_TESTS),%/$(t) %/$(t).sh),$(1))
 CHECKS     := tools/layers tools/names tools/lines tools/words tools/device_names tools/tables tools/argument_order
 
 CMOCKA_CFLAGS = $(shell $(PKG_CONFIG) --cflags cmocka)
@@ -39,7 +43,7 @@ build-tests: all $(RUN_BINS) $(if $(T),,bench)
 #: test        every check and test, a closing line of counts (T=unit/test_map: one; T=unit: a folder)
 test:
 	@failed=; $(MAKE) -k --no-print-directory build-tests || failed=1; \
-	 BUILD_FAILED=$$failed AN_BUILD='$(BUILD)' WRAP='$(WRAP)' sh tools/run_tests $(RUN_CHECKS) $(RUN_BINS) $(RUN_SHELL)
+	 BUILD_FAILED=$$failed AN_BUILD='$(BUILD)' WRAP='$(WRAP)' sh tools/run_tests $(call long_first,$(RUN_CHECKS) $(RUN_BINS) $(RUN_SHELL))
 
 #: goldens     rewrites the texts of tests/golden; counts: only the table of launches, flops and bytes. Read the difference before committing it
 .PHONY: goldens counts
