@@ -46,6 +46,18 @@ ISAS_arm64  := neon portable
 ISAS_other  := portable
 ISAS        := $(ISAS_$(ARCH))
 
+# A sanitizer sees only what runs: sets that this processor lacks are not built for it. They are half of what such a build compiles.
+ifneq ($(SAN),)
+NEEDS_avx2       := avx2
+NEEDS_avx512     := avx512bw
+NEEDS_avx512bf16 := avx512_bf16
+NEEDS_amx        := amx_bf16 avx512_bf16
+CPU_HAS   := $(shell sed -n '/^flags/{p;q;}' /proc/cpuinfo 2>/dev/null)
+runs_here  = $(if $(CPU_HAS),$(foreach isa,$(1),$(if $(filter-out $(CPU_HAS),$(NEEDS_$(isa))),,$(isa))),$(1))
+ISAS      := $(call runs_here,$(ISAS))
+TILE_ISAS := $(call runs_here,$(TILE_ISAS))
+endif
+
 # Tells the one file that lists the tables (which sets are linked in) without a second list: -DAN_HAVE_ISA_avx2 ...
 CPPFLAGS += $(foreach isa,$(ISAS) $(TILE_ISAS),-DAN_HAVE_ISA_$(isa))
 
