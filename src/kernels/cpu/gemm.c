@@ -761,8 +761,12 @@ static run_ahead later_of(const call *g, int64_t task, const job *b, const opera
     }
     const int64_t columns = AN_MIN(p->column_blocks, g->panel1 - g->panel0);
     if (r.bytes[0] == 0 && !a->window && a->along_k == 1 && a->along_x <= 2 * a->k && blocks == p->blocks) {
-        r.bytes[0] = (b->row1 - b->row0) * a->along_x * size / (columns * blocks);
-        r.at[0] = (uintptr_t)a->p + (uintptr_t)(b->row1 * a->along_x * size + r.bytes[0] * blocks * (task % columns));
+        /* The rows of the next row block, else of the next member's A; beyond them there need be no page (plan_prefetch). */
+        const bool more = b->row1 < p->s.m, is_last = !more && b->chain + 1 == p->chains;
+        const operand next = more || is_last ? *a : left_operand(g, b->chain + 1);
+        const int64_t row = more ? b->row1 : 0, rows = is_last ? 0 : AN_MIN(p->s.m - row, b->row1 - b->row0);
+        r.bytes[0] = rows * a->along_x * size / (columns * blocks);
+        r.at[0] = (uintptr_t)next.p + (uintptr_t)(row * a->along_x * size + r.bytes[0] * blocks * (task % columns));
     }
     return r;
 }
