@@ -264,8 +264,8 @@ static void cuda_close(an_device *d)
         }
         if (d->stream) d->cu.stream_free(d->stream);
     }
-    if (d->hung) return; /* the context would wait; a thread that joins ranks may come back and read what is here */
-    if (d->context) d->cu.context_release(d->device);
+    if (d->context && !d->hung) d->cu.context_release(d->device);
+    if (d->joining) return; /* that thread may come back and read what is here */
     free(d->guarded);
     free(d);
 }

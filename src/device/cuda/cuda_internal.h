@@ -55,8 +55,9 @@ struct an_device {
     char name[64], cache_dir[900], note[512];
     int arch, multiprocessors; /* arch: 90 for compute capability 9.0 */
     bool has_lt, exact, tf32, lost, profile, guard;
-    bool hung;   /* lost with work that never ends: nothing is freed */
-    bool follow; /* short launches may begin while the one before them ends */
+    bool hung;    /* lost with work that never ends: nothing is freed */
+    bool joining; /* a thread that NCCL keeps waiting for a rank that is gone */
+    bool follow;  /* short launches may begin while the one before them ends */
     an_cuda_how how;
     double timeout_s; /* of one submit */
     char lost_text[1024];

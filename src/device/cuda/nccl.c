@@ -97,6 +97,7 @@ static an_status join(an_err *err, joining *j)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         if (an_comm_watch(err, j->d->comm) == AN_OK) continue;
         pthread_detach(thread);
+        j->d->joining = true;
         return an_cuda_lose_ranks(err, j->d);
     }
     pthread_join(thread, NULL);
@@ -129,7 +130,7 @@ an_status an_cuda_connect(an_err *err, an_device *d)
     if (!j) return an_fail_nomem(err, "joining the GPUs of the ranks", sizeof *j);
     j->d = d;
     an_status status = connect(err, d, j);
-    if (!d->hung) free(j);
+    if (!d->joining) free(j);
     return status;
 }
 
