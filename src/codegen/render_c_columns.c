@@ -11,9 +11,13 @@
  *                for (c0 ...) { an_v8 lane[4];  for (q ...) for (j < 4) lane[j] += AN_VEC(x0, ...) * AN_VEC(t1[q], c);  ... }
  *   together a long sum of one chain, of rows that share loads (rows_together.h): as `one`, but the sums of a group of rows are in registers:
  *                for (q ...) { v0 = AN_VEC(x0, ...);  for (i < 9) lane[i][0] += v0 * AN_VEC(x1, ... + a1[i]); }
+ *            Operands in planes (planes.h): the last two image by image, for each some channels at a time, which are brought to channels last first:
+ *                for (image ...) for (c0 ...) { an_take_planes(p0, ..., b0, 32);  for (r of the image) as above, of b0 }
  * Does not:  render instructions (render_c.c).
  * Invariant: the order of each column's sum is the interpreter's. */
 #include "codegen/render_c.h"
+#include "codegen/column_loads.h"
+#include "codegen/planes.h"
 #include "codegen/rows_together.h"
 
 #include <stdio.h>
@@ -123,26 +127,33 @@ static void lanes_of(const an_loop_kernel *p, int red, bool inside, const an_sta
 }
 
 /* The results of n lanes, whose sums are the text `sum`: first folded, where there are several of a column. */
-static void results_of(const an_loop_kernel *p, int red, const char *n, const char *sum, an_text *out)
+static void results_of(const an_loop_kernel *p, int red, const char *n, const char *sum, const an_planes *s,
+                       an_text *out)
 {
     const an_ins *in = &p->ins[red];
+    an_plane plane;
     an_text_printf(
         out, "            AN_EACH for (int l = 0; l < %s; l++) {\n                const int64_t c = c0 + l;\n", n);
     if (in->op == AN_OP_ARGMAX) {
         an_text_printf(out, "                const int32_t v%d = q%d[l];\n", red, red);
     } else {
-        for (int s = p->lanes / 2; s; s /= 2)
-            for (int l = 0; l < s; l++)
+        for (int half = p->lanes / 2; half; half /= 2)
+            for (int l = 0; l < half; l++)
                 an_text_printf(out,
                                in->op == AN_OP_MAX ? "                s%d[%d][l] = an_max(s%d[%d][l], s%d[%d][l]);\n"
                                                    : "                s%d[%d][l] = s%d[%d][l] + s%d[%d][l];\n",
-                               red, l, red, l, red, l + s);
+                               red, l, red, l, red, l + half);
         an_text_printf(out, "                const %s v%d = ", an_c_computed[in->dtype], red);
         an_c_rounded(in->dtype, sum, out);
         an_text_puts(out, ";\n");
     }
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase > 0 && p->ins[i].kind != AN_INS_REDUCE) an_c_instruction(p, i, "                ", out);
+        if (p->ins[i].phase > 0 && p->ins[i].kind != AN_INS_REDUCE) {
+            if (s && p->ins[i].kind == AN_INS_STORE && an_plane_of(p, &p->ins[i], s->rows, &plane))
+                an_text_printf(out, "                b%d[(r - image) * %d + l] = v%d;\n", i, s->width, p->ins[i].a);
+            else
+                an_c_instruction(p, i, "                ", out);
+        }
     an_text_puts(out, "            }\n");
 }
 
@@ -202,7 +213,7 @@ static void several(const an_loop_kernel *p, int red, const an_stage *s, an_text
     an_text_puts(out, s->along ? "            }\n            }\n" : "            }\n");
     char sum[32];
     snprintf(sum, sizeof sum, "s%d[0][l]", red);
-    results_of(p, red, "n", sum, out);
+    results_of(p, red, "n", sum, NULL, out);
     an_text_puts(out, "        }\n    }\n");
 }
 
@@ -220,6 +231,36 @@ static bool has_one_guard(const an_loop_kernel *p)
     return guard >= 0;
 }
 
+/* Channels of a buffer: no more vectors of sums than registers. */
+static int width_of_planes(const an_loop_kernel *p)
+{
+    const int n = an_rows_together(p);
+    int width = an_planes_of(p).width;
+    while (n > 1 && width > 8 * (SUMS / n)) width /= 2;
+    return width;
+}
+
+/* "c - c0 + (r * 3 - at0) * 32 + (q + a1[i]) * 32": where the buffer of load i has channel c. What is the same for all q is apart, so that it is
+ * computed once. `more` is what row i of a group adds, or "". */
+static void index_in_planes(const an_loop_kernel *p, int i, const char *more, an_text *out)
+{
+    static const char *const of_row[AN_N_VARS] = {"r", "0", "0"}, *const of_sum[AN_N_VARS] = {"0", "0", "q"};
+    static const int64_t first[AN_N_VARS] = {0};
+    const int width = width_of_planes(p);
+    an_text_puts(out, "c - c0 + (");
+    an_ix_text(&p->ix, p->ins[i].ix, of_row, out);
+    an_text_printf(out, " - at%d) * %d + (", i, width);
+    an_ix_text(&p->ix, p->ins[i].ix, of_sum, out);
+    an_text_printf(out, " - (%lld)%s) * %d", (long long)an_ix_eval(&p->ix, p->ins[i].ix, first), more, width);
+}
+
+/* Whether the vectors of a kernel's tables, as the weights of all taps, stay in registers for all rows of an image. */
+static bool keeps_tables(const an_loop_kernel *p)
+{
+    return p->red <= AN_TAPS_IN_REGISTERS && an_planes_of(p).rows > 0 && an_planes_of(p).width == 8 &&
+           an_rows_together(p) == 1;
+}
+
 /* A load of 8 neighbours, or of one number for all. */
 static void vector_load(const an_loop_kernel *p, int i, bool inside, bool outside, an_text *out)
 {
@@ -228,16 +269,20 @@ static void vector_load(const an_loop_kernel *p, int i, bool inside, bool outsid
     an_ins bare = *in;
     bare.guard = -1;
     if (an_is_tabled(p, in)) {
-        an_text_printf(out, "AN_VEC(t%d[q], c - block)", i);
+        an_text_printf(out, keeps_tables(p) ? "k%d[q]" : "AN_VEC(t%d[q], c - block)", i);
         return;
     }
     if (in->guard >= 0 && outside) {
         an_text_puts(out, "{0}");
         return;
     }
-    if (in->guard >= 0 && !inside) an_text_printf(out, "!g%d ? (an_v8){0} : ", i);
     an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride);
-    if (stride == 0) {
+    if (in->guard >= 0 && !inside) an_text_printf(out, stride > 1 ? "AN_IF8(g%d, " : "!g%d ? (an_v8){0} : ", i);
+    if (stride > 1) { /* each element that is tested has its place in the buffer */
+        an_text_printf(out, "AN_VEC(b%d, ", i);
+        index_in_planes(p, i, "", out);
+        if (in->guard >= 0 && !inside) an_text_puts(out, ")");
+    } else if (stride == 0) {
         an_text_puts(out, "AN_ALL8(");
         an_c_load(p, &bare, out);
     } else {
@@ -286,24 +331,32 @@ static void vectors_of(const an_loop_kernel *p, int red, int count, bool inside,
                    p->ins[red].a);
 }
 
-/* Columns of a block from c0 on, `count` vectors at once. */
-static void chunk(const an_loop_kernel *p, int red, int count, an_text *out)
+/* `count` vectors of columns from c0 on. s: results are collected for planes; NULL: they are stored where they belong. */
+static void vectors_from(const an_loop_kernel *p, int red, int count, const an_planes *s, an_text *out)
 {
     const long long q = (long long)p->red;
     const bool guarded = is_guarded(p), one = has_one_guard(p);
     char n[16];
     snprintf(n, sizeof n, "%d", 8 * count);
-    an_text_printf(out,
-                   "        for (; c0 + %d <= end; c0 += %d) {\n            an_v8 lane[%d];\n            AN_STRAIGHT "
-                   "for (int j = 0; j < "
-                   "%d; j++) lane[j] = AN_ALL8(%s);\n",
-                   8 * count, 8 * count, count, count, an_c_first_value(&p->ins[red]));
+    an_text_printf(
+        out,
+        "            an_v8 lane[%d];\n            AN_STRAIGHT for (int j = 0; j < %d; j++) lane[j] = AN_ALL8(%s);\n",
+        count, count, an_c_first_value(&p->ins[red]));
     if (guarded) an_text_puts(out, "            if (all)\n");
     an_text_printf(out, "            %sfor (int64_t q = 0; q < %lld; q++) {\n", p->red <= WINDOW ? "AN_STRAIGHT " : "",
                    q);
     vectors_of(p, red, count, true, false, out);
     an_text_puts(out, "            }\n");
-    if (guarded) {
+    if (guarded && s && p->red <= AN_TAPS_IN_REGISTERS) { /* few enough that zeros cost less than branches */
+        an_text_printf(out, "            else %sfor (int64_t q = 0; q < %lld; q++) {\n",
+                       p->red <= WINDOW ? "AN_STRAIGHT " : "", q);
+        if (!one) test_guards(p, "                ", out);
+        for (int i = 0; one && i < p->n_ins; i++)
+            if (p->ins[i].phase == 0 && an_guards_a_row(p, &p->ins[i]))
+                an_text_printf(out, "                const int g%d = inside[q];\n", i);
+        vectors_of(p, red, count, false, false, out);
+        an_text_puts(out, "            }\n");
+    } else if (guarded) {
         an_text_printf(out, "            else for (int64_t q = 0; q < %lld; q++) {\n                if (inside[q]) {\n",
                        q);
         vectors_of(p, red, count, true, false, out);
@@ -317,7 +370,14 @@ static void chunk(const an_loop_kernel *p, int red, int count, an_text *out)
         "            float sum[%d];\n            AN_STRAIGHT for (int j = 0; j < %d; j++) AN_VEC_PUT(sum, 8 * "
         "j, lane[j]);\n",
         8 * count, count);
-    results_of(p, red, n, "sum[l]", out);
+    results_of(p, red, n, "sum[l]", s, out);
+}
+
+/* Columns of a block from c0 on, `count` vectors at once. */
+static void chunk(const an_loop_kernel *p, int red, int count, an_text *out)
+{
+    an_text_printf(out, "        for (; c0 + %d <= end; c0 += %d) {\n", 8 * count, 8 * count);
+    vectors_from(p, red, count, NULL, out);
     an_text_puts(out, "        }\n");
 }
 
@@ -339,30 +399,124 @@ static void last_columns(const an_loop_kernel *p, int red, an_text *out)
     }
     lanes_of(p, red, false, &none, "n", out);
     an_text_puts(out, "            }\n");
-    results_of(p, red, "n", "lane[l]", out);
+    results_of(p, red, "n", "lane[l]", NULL, out);
     an_text_puts(out, "        }\n");
 }
 
-static void one(const an_loop_kernel *p, int red, an_text *out)
+/* inside[q], all: where row r has all of its window inside. */
+static void test_window(const an_loop_kernel *p, an_text *out)
 {
-    const long long q = (long long)p->red, block = (long long)an_columns_of_a_block(p);
+    const long long q = (long long)p->red;
+    if (!is_guarded(p)) return;
+    an_text_printf(
+        out, "        uint8_t inside[%lld];\n        int all = 1;\n        %sfor (int64_t q = 0; q < %lld; q++) {\n", q,
+        p->red <= WINDOW ? "AN_STRAIGHT " : "", q);
+    test_guards(p, "            ", out);
+    an_text_puts(out, "            all &= inside[q] = ");
+    all_guards(p, out);
+    an_text_puts(out, ";\n        }\n");
+}
+
+static void begin_blocks(const an_loop_kernel *p, an_text *out)
+{
+    const long long block = (long long)an_columns_of_a_block(p);
     an_text_printf(out,
                    "    for (int64_t block = col0, end; block < col1; block = end) {\n        end = col1 - block < "
                    "%lld ? col1 : block + "
                    "%lld;\n",
                    block, block);
     fill_tables(p, out);
-    an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n        int64_t c0 = block;\n");
-    if (is_guarded(p)) {
+}
+
+/* b0, ... for the planes that are read, and at0, ...: which element of the array is the first of channel 0 in the buffer. */
+static void take_planes(const an_loop_kernel *p, const an_planes *s, an_text *out)
+{
+    an_plane plane;
+    for (int i = 0; i < p->n_ins; i++) {
+        if (!an_plane_of(p, &p->ins[i], s->rows, &plane)) continue;
+        const an_loop_arg *arg = &p->arg[p->ins[i].arg];
+        if (p->ins[i].kind == AN_INS_STORE) {
+            an_text_printf(out, "        float b%d[%lld];\n", i, (long long)(plane.n * s->width));
+            continue;
+        }
+        an_text_printf(out,
+                       "        float b%d[%lld];\n        const int64_t at%d = image / %lld * %lld + %lld;\n        "
+                       "an_take_planes(%s, %lld, at%d + c0 "
+                       "* %lld, %lld, %lld, b%d, %d);\n",
+                       i, (long long)(plane.n * s->width), i, (long long)s->rows, (long long)plane.image,
+                       (long long)plane.first, arg->name, (long long)arg->numel, i, (long long)plane.far,
+                       (long long)plane.far, (long long)plane.n, i, s->width);
+    }
+}
+
+/* The results of rows [r0, r1) of an image, collected in buffers, to their planes. */
+static void put_planes(const an_loop_kernel *p, const an_planes *s, an_text *out)
+{
+    an_plane plane;
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_STORE && an_plane_of(p, &p->ins[i], s->rows, &plane))
+            an_text_printf(out,
+                           "    an_put_planes(b%d + (r0 - image) * %d, %d, r1 - r0, %s + image / %lld * %lld + r0 - "
+                           "image + c0 * %lld + %lld, %lld);\n",
+                           i, s->width, s->width, p->arg[p->ins[i].arg].name, (long long)s->rows,
+                           (long long)plane.image, (long long)plane.far, (long long)plane.first, (long long)plane.far);
+}
+
+static void begin_images(const an_planes *s, an_text *out)
+{
+    an_text_printf(out, "    for (int64_t image = t->row0 / %lld * %lld; image < t->row1; image += %lld) {\n",
+                   (long long)s->rows, (long long)s->rows, (long long)s->rows);
+}
+
+static void begin_channels(const an_loop_kernel *p, const an_planes *s, an_text *out)
+{
+    an_text_printf(out, "    for (int64_t c0 = block; c0 < end; c0 += %d) {\n", s->width);
+    take_planes(p, s, out);
+}
+
+static void one_of_planes(const an_loop_kernel *p, int red, const an_planes *s, an_text *out)
+{
+    const long long rows = (long long)s->rows, q = (long long)p->red;
+    const bool guarded = is_guarded(p);
+    begin_blocks(p, out);
+    begin_images(s, out);
+    if (guarded) { /* tested before the channels: for each of them it would take as long as the sums */
         an_text_printf(
             out,
-            "        uint8_t inside[%lld];\n        int all = 1;\n        %sfor (int64_t q = 0; q < %lld; q++) {\n", q,
-            p->red <= WINDOW ? "AN_STRAIGHT " : "", q);
-        test_guards(p, "            ", out);
-        an_text_puts(out, "            all &= inside[q] = ");
-        all_guards(p, out);
-        an_text_puts(out, ";\n        }\n");
+            "    uint8_t windows[%lld][%lld], whole[%lld];\n    for (int64_t r = image; r < image + %lld; r++) {\n",
+            rows, q, rows, rows);
+        test_window(p, out);
+        an_text_printf(out,
+                       "        whole[r - image] = (uint8_t)all;\n        for (int64_t q = 0; q < %lld; q++) windows[r "
+                       "- image][q] = inside[q];\n    }\n",
+                       q);
     }
+    begin_channels(p, s, out);
+    for (int i = 0; keeps_tables(p) && i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && an_is_tabled(p, &p->ins[i]))
+            an_text_printf(out,
+                           "    an_v8 k%d[%lld];\n    AN_STRAIGHT for (int q = 0; q < %lld; q++) k%d[q] = "
+                           "AN_VEC(t%d[q], c0 - block);\n",
+                           i, q, q, i, i);
+    an_text_printf(out,
+                   "    const int64_t r0 = image < t->row0 ? t->row0 : image, r1 = t->row1 - image < %lld ? t->row1 : "
+                   "image + %lld;\n    for (int64_t r "
+                   "= r0; r < r1; r++) {\n",
+                   rows, rows);
+    if (guarded)
+        an_text_puts(
+            out, "        const uint8_t *inside = windows[r - image];\n        const int all = whole[r - image];\n");
+    vectors_from(p, red, s->width / 8, s, out);
+    an_text_puts(out, "    }\n");
+    put_planes(p, s, out);
+    an_text_puts(out, "    }\n    }\n    }\n");
+}
+
+static void one(const an_loop_kernel *p, int red, an_text *out)
+{
+    begin_blocks(p, out);
+    an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n        int64_t c0 = block;\n");
+    test_window(p, out);
     const int most =
         p->red > WINDOW && p->cols >= 8 * MANY ? MANY : VECTORS; /* a long sum reads memory in long pieces */
     if (p->cols >= 8 * most) chunk(p, red, most, out);
@@ -449,8 +603,18 @@ static void vector_of_row(const an_loop_kernel *p, int k, bool inside, an_text *
         return;
     }
     an_text_printf(out, "                        const an_v8 v%d = ", k);
-    if (in->guard >= 0 && !inside) an_text_printf(out, "!g%d[i] ? (an_v8){0} : ", k);
+    const bool guarded = in->guard >= 0 && !inside;
     an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride);
+    if (stride > 1) {
+        char more[24];
+        snprintf(more, sizeof more, " + a%d[i]", k);
+        if (guarded) an_text_printf(out, "AN_IF8(g%d[i], ", k);
+        an_text_printf(out, "AN_VEC(b%d, ", k);
+        index_in_planes(p, k, more, out);
+        an_text_puts(out, guarded ? "));\n" : ");\n");
+        return;
+    }
+    if (guarded) an_text_printf(out, "!g%d[i] ? (an_v8){0} : ", k);
     if (stride == 0)
         an_text_printf(out, narrow ? "AN_ALL8(an_bf16_to_f32(%s[" : "AN_ALL8(%s[", p->arg[in->arg].name);
     else
@@ -459,8 +623,8 @@ static void vector_of_row(const an_loop_kernel *p, int k, bool inside, an_text *
     an_text_printf(out, stride ? " + a%d[i]);\n" : narrow ? " + a%d[i]]));\n" : " + a%d[i]]);\n", k);
 }
 
-/* `count` vectors of columns of each of n rows for one q. */
-static void group_of(const an_loop_kernel *p, int red, int n, int count, bool inside, an_text *out)
+/* `count` vectors of columns of each of n rows for one q, into the sums `lane`. */
+static void group_of(const an_loop_kernel *p, int red, int n, int count, bool inside, const char *lane, an_text *out)
 {
     an_text_printf(out,
                    "                AN_STRAIGHT for (int j = 0; j < %d; j++) {\n                    const int64_t c = "
@@ -480,75 +644,135 @@ static void group_of(const an_loop_kernel *p, int red, int n, int count, bool in
             else
                 vector_of_row(p, i, inside, out);
         }
-    an_text_printf(out,
-                   p->ins[red].op == AN_OP_MAX ? "                        lane[i][j] = AN_MAX8(lane[i][j], v%d);\n"
-                                               : "                        lane[i][j] += v%d;\n",
-                   p->ins[red].a);
+    if (p->ins[red].op == AN_OP_MAX)
+        an_text_printf(out, "                        %s[i][j] = AN_MAX8(%s[i][j], v%d);\n", lane, lane, p->ins[red].a);
+    else
+        an_text_printf(out, "                        %s[i][j] += v%d;\n", lane, p->ins[red].a);
     an_text_puts(out, "                    }\n                }\n");
 }
 
-/* Columns of a block from c0 on, `count` vectors of each of n rows at once. */
-static void group_chunk(const an_loop_kernel *p, int red, int n, int count, an_text *out)
+/* "lane[i][j] = value" for n rows of `count` vectors. */
+static void each_sum(int n, int count, const char *lane, const char *value, an_text *out)
 {
-    char lanes[16];
-    snprintf(lanes, sizeof lanes, "%d", 8 * count);
+    an_text_printf(out,
+                   "AN_STRAIGHT for (int i = 0; i < %d; i++) AN_STRAIGHT for (int j = 0; j < %d; j++) %s[i][j] = %s;\n",
+                   n, count, lane, value);
+}
+
+/* The elements q of a group's sums that not all rows have inside, and those that all have, in turn. Each kind has a loop of its own, and the sums are
+ * in memory between them: in one loop, the tests and choices of the first take the registers that the sums of the second should stay in. */
+static void group_in_turn(const an_loop_kernel *p, int red, int n, int count, an_text *out)
+{
+    const long long q = (long long)p->red;
     an_text_printf(
-        out,
-        "        for (; c0 + %d <= end; c0 += %d) {\n            an_v8 lane[%d][%d];\n            AN_STRAIGHT "
-        "for (int i = 0; i < %d; i++) AN_STRAIGHT for (int j = 0; j < %d; j++) lane[i][j] = AN_ALL8(%s);\n"
-        "            for (int64_t q = 0; q < %lld; q++) {\n",
-        8 * count, 8 * count, n, count, n, count, an_c_first_value(&p->ins[red]), (long long)p->red);
-    if (is_guarded(p)) {
-        an_text_puts(out, "                if (!inside[q]) {\n");
-        for (int i = 0; i < p->n_ins; i++) {
-            if (p->ins[i].phase != 0 || !an_guards_a_row(p, &p->ins[i])) continue;
-            an_text_printf(
-                out,
-                "                int g%d[%d];\n                AN_STRAIGHT for (int i = 0; i < %d; i++) g%d[i] = ", i,
-                n, n, i);
-            group_bounds(p, n, i, out);
-            an_text_puts(out, ";\n");
-        }
-        group_of(p, red, n, count, false, out);
-        an_text_puts(out, "                    continue;\n                }\n");
+        out, "            for (int64_t q = 0; q < %lld;) {\n                for (; q < %lld && !inside[q]; q++) {\n", q,
+        q);
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].phase != 0 || !an_guards_a_row(p, &p->ins[i])) continue;
+        an_text_printf(
+            out, "                int g%d[%d];\n                AN_STRAIGHT for (int i = 0; i < %d; i++) g%d[i] = ", i,
+            n, n, i);
+        group_bounds(p, n, i, out);
+        an_text_puts(out, ";\n");
     }
-    group_of(p, red, n, count, true, out);
+    group_of(p, red, n, count, false, "lane", out);
     an_text_printf(
         out,
-        "            }\n            AN_STRAIGHT for (int i = 0; i < %d; i++) {\n            const int64_t r = first + "
+        "                }\n                AN_IN_MEMORY(lane);\n                an_v8 sum[%d][%d];\n                ",
+        n, count);
+    each_sum(n, count, "sum", "lane[i][j]", out);
+    an_text_printf(out, "                for (; q < %lld && inside[q]; q++) {\n", q);
+    group_of(p, red, n, count, true, "sum", out);
+    an_text_puts(out, "                }\n                ");
+    each_sum(n, count, "lane", "sum[i][j]", out);
+    an_text_puts(out, "                AN_IN_MEMORY(lane);\n            }\n");
+}
+
+/* `count` vectors of columns from c0 on, of each of n rows. */
+static void group_from(const an_loop_kernel *p, int red, int n, int count, an_text *out)
+{
+    char lanes[16], first[48];
+    snprintf(lanes, sizeof lanes, "%d", 8 * count);
+    snprintf(first, sizeof first, "AN_ALL8(%s)", an_c_first_value(&p->ins[red]));
+    an_text_printf(out, "            an_v8 lane[%d][%d];\n            ", n, count);
+    each_sum(n, count, "lane", first, out);
+    if (is_guarded(p)) {
+        group_in_turn(p, red, n, count, out);
+    } else {
+        an_text_printf(out, "            for (int64_t q = 0; q < %lld; q++) {\n", (long long)p->red);
+        group_of(p, red, n, count, true, "lane", out);
+        an_text_puts(out, "            }\n");
+    }
+    an_text_printf(
+        out,
+        "            AN_STRAIGHT for (int i = 0; i < %d; i++) {\n            const int64_t r = first + "
         "i;\n"
         "            if (r < t->row0 || r >= t->row1) continue;\n            float sum[%d];\n            AN_STRAIGHT "
         "for (int j = 0; j < %d; j++) AN_VEC_PUT(sum, 8 * j, lane[i][j]);\n",
         n, 8 * count, count);
-    results_of(p, red, lanes, "sum[l]", out);
-    an_text_puts(out, "            }\n        }\n");
+    results_of(p, red, lanes, "sum[l]", NULL, out);
+    an_text_puts(out, "            }\n");
+}
+
+/* Columns of a block, `count` vectors of each of n rows at once. */
+static void group_chunk(const an_loop_kernel *p, int red, int n, int count, an_text *out)
+{
+    an_text_printf(out, "        for (; c0 + %d <= end; c0 += %d) {\n", 8 * count, 8 * count);
+    group_from(p, red, n, count, out);
+    an_text_puts(out, "        }\n");
+}
+
+/* inside[q]: where all rows of the group have q inside. */
+static void test_group(const an_loop_kernel *p, int n, an_text *out)
+{
+    if (!is_guarded(p)) return;
+    an_text_printf(out, "        uint8_t inside[%lld];\n        for (int64_t q = 0; q < %lld; q++) inside[q] = ",
+                   (long long)p->red, (long long)p->red);
+    group_bounds(p, n, -1, out);
+    an_text_puts(out, ";\n");
 }
 
 /* Groups of n rows, the first of which is a multiple of n; of one that reaches out of the task, only its rows are stored. */
 static void together(const an_loop_kernel *p, int red, int n, an_text *out)
 {
-    const long long block = (long long)an_columns_of_a_block(p);
     const int most = AN_MIN(SUMS / n, VECTORS);
     distances(p, n, out);
-    an_text_printf(out,
-                   "    for (int64_t block = col0, end; block < col1; block = end) {\n        end = col1 - block < "
-                   "%lld ? col1 : block + %lld;\n",
-                   block, block);
-    fill_tables(p, out);
+    begin_blocks(p, out);
     an_text_printf(
         out,
         "    for (int64_t first = t->row0 / %d * %d; first < t->row1; first += %d) {\n        const int64_t r = "
         "first;\n        int64_t c0 = block;\n",
         n, n, n);
-    if (is_guarded(p)) {
-        an_text_printf(out, "        uint8_t inside[%lld];\n        for (int64_t q = 0; q < %lld; q++) inside[q] = ",
-                       (long long)p->red, (long long)p->red);
-        group_bounds(p, n, -1, out);
-        an_text_puts(out, ";\n");
-    }
+    test_group(p, n, out);
     if (most > 1 && p->cols >= 8 * most) group_chunk(p, red, n, most, out);
     if (most == 1 || p->cols % (8 * most)) group_chunk(p, red, n, 1, out);
     an_text_puts(out, "    }\n    }\n");
+}
+
+/* The same of planes: the guards of an image's groups are tested before the channels. */
+static void together_of_planes(const an_loop_kernel *p, int red, int n, const an_planes *s, an_text *out)
+{
+    const long long rows = (long long)s->rows, q = (long long)p->red;
+    const bool guarded = is_guarded(p);
+    distances(p, n, out);
+    begin_blocks(p, out);
+    begin_images(s, out);
+    if (guarded) {
+        an_text_printf(out,
+                       "    uint8_t groups[%lld][%lld];\n    for (int64_t r = image; r < image + %lld; r += %d) {\n",
+                       rows / n, q, rows, n);
+        test_group(p, n, out);
+        an_text_printf(
+            out, "        for (int64_t q = 0; q < %lld; q++) groups[(r - image) / %d][q] = inside[q];\n    }\n", q, n);
+    }
+    begin_channels(p, s, out);
+    an_text_printf(out,
+                   "        for (int64_t first = image; first < image + %lld && first < t->row1; first += %d) {\n      "
+                   "  const int64_t r = first;\n",
+                   rows, n);
+    if (guarded) an_text_printf(out, "        const uint8_t *inside = groups[(first - image) / %d];\n", n);
+    group_from(p, red, n, s->width / 8, out);
+    an_text_puts(out, "        }\n    }\n    }\n    }\n");
 }
 
 void an_c_columns(const an_loop_kernel *p, an_text *out)
@@ -557,9 +781,15 @@ void an_c_columns(const an_loop_kernel *p, an_text *out)
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_REDUCE) red = i;
     const an_stage s = an_stage_of_sums(p);
+    an_planes planes = an_sums_vectors(p) ? an_planes_of(p) : (an_planes){0};
     const int n = an_rows_together(p);
-    if (n > 1)
+    planes.width = planes.rows ? width_of_planes(p) : 0;
+    if (n > 1 && planes.rows)
+        together_of_planes(p, red, n, &planes, out);
+    else if (n > 1)
         together(p, red, n, out);
+    else if (planes.rows)
+        one_of_planes(p, red, &planes, out);
     else if (!s.along && an_sums_vectors(p))
         one(p, red, out);
     else

@@ -1,6 +1,7 @@
 /* rows_together.c: how many neighbouring rows of a kernel of columns with long sums are summed at once. */
 #include "codegen/rows_together.h"
 
+#include "codegen/planes.h"
 #include "codegen/transposed.h"
 
 /* Whether (r / by) % of (of 0: not taken) changes from row n t to row n t + i, i < n, by what does not depend on t. */
@@ -78,7 +79,8 @@ int an_rows_together(const an_loop_kernel *p)
 {
     if (p->shape != AN_COL || p->red <= AN_WINDOW_OF_A_SUM || p->cols % 8 || !an_sums_vectors(p)) return 1;
     if (an_stage_of_sums(p).along != AN_NOT_STAGED) return 1;
+    const int64_t image = an_planes_of(p).rows, rows = image ? image : p->rows;
     for (int n = AN_MOST_ROWS_TOGETHER; n > 2; n--)
-        if (p->rows % n == 0 && fits(p, n)) return n;
+        if (rows % n == 0 && fits(p, n)) return n;
     return 1;
 }

@@ -1,14 +1,14 @@
 /* transposed.c: which loads of a loop kernel are read in blocks, and along what. */
 #include "codegen/transposed.h"
 
+#include "codegen/column_loads.h"
+#include "codegen/planes.h"
+
 enum {
     FAR = 8,
     MOST_STAGED = 6,
-    COLUMNS = 64,        /* of a block with a table, at least */
-    TABLE = 4096,        /* elements of a table that stay in the L1 cache */
-    MOST_TABLED = 16384, /* on the stack */
-    MOST_SHORT = 4096,   /* elements of the short axis of a turn */
-    MOST_TRIED = 49152,  /* periods, a third of which are tried as distances: rows may have 2^30 columns */
+    MOST_SHORT = 4096,  /* elements of the short axis of a turn */
+    MOST_TRIED = 49152, /* periods, a third of which are tried as distances: rows may have 2^30 columns */
     LEAST_LONG = 16
 };
 
@@ -18,37 +18,16 @@ static int64_t address(const an_loop_kernel *p, const an_ins *in, int64_t r, int
     return an_ix_eval(&p->ix, in->ix, vars);
 }
 
-/* Few of a long sum, so that all rows read them from the L2 cache. */
-int64_t an_columns_of_a_block(const an_loop_kernel *p)
-{
-    return AN_MIN(AN_MAX(TABLE / AN_MAX(p->red, 1) / 32 * 32, COLUMNS), p->cols);
-}
-
-bool an_is_tabled(const an_loop_kernel *p, const an_ins *in)
-{
-    int64_t stride;
-    if (p->shape != AN_COL || p->lanes != 1 || in->kind != AN_INS_LOAD || in->guard >= 0 || in->a >= 0) return false;
-    if (p->rows < 2 || an_ix_uses(&p->ix, in->ix, AN_VAR_ROW) || p->red * an_columns_of_a_block(p) > MOST_TABLED)
-        return false;
-    return !an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride) || stride > 1;
-}
-
-bool an_guards_a_row(const an_loop_kernel *p, const an_ins *in)
-{
-    if ((in->kind != AN_INS_LOAD && in->kind != AN_INS_TEST) || in->guard < 0) return false;
-    for (int i = 0; i < p->guard[in->guard].n; i++)
-        if (an_ix_uses(&p->ix, p->guard[in->guard].bound[i].e, AN_VAR_COL)) return false;
-    return true;
-}
-
-/* A vector of neighbours, or one number for all of them. */
+/* A vector of neighbours, one number for all of them, or a part of planes. */
 static bool loads_vectors(const an_loop_kernel *p, const an_ins *in)
 {
     int64_t stride;
     const int dtype = p->arg[in->arg].dtype;
     if ((dtype != AN_F32 && dtype != AN_BF16) || in->a >= 0 || (in->guard >= 0 && !an_guards_a_row(p, in)))
         return false;
-    return an_is_tabled(p, in) || (an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride) && (stride == 0 || stride == 1));
+    if (an_is_tabled(p, in)) return true;
+    if (!an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride)) return false;
+    return stride == 0 || stride == 1 || (stride >= AN_PLANE_LEAST && an_planes_of(p).rows > 0);
 }
 
 static bool is_vector_op(const an_loop_kernel *p, const an_ins *in)
@@ -118,7 +97,9 @@ an_stage an_stage_of_rows(const an_loop_kernel *p, int64_t period)
 an_stage an_stage_of_sums(const an_loop_kernel *p)
 {
     const an_stage s = {.along = AN_ALONG_SUM};
-    return p->red >= 4 && p->cols >= 8 && gains(p, &s) ? s : (an_stage){.along = AN_NOT_STAGED};
+    const an_stage none = {.along = AN_NOT_STAGED};
+    if (an_planes_of(p).rows > 0 && an_sums_vectors(p)) return none;
+    return p->red >= 4 && p->cols >= 8 && gains(p, &s) ? s : none;
 }
 
 /* The loop variables in terms of others: I and L in 0 ... 7, the place in a block, and where the block is. */

@@ -32,12 +32,6 @@ an_stage an_stage_of_sums(const an_loop_kernel *p);
 
 /* Whether a kernel of columns has one sum a column, of simple numbers that vectors of neighbouring columns can hold. */
 bool an_sums_vectors(const an_loop_kernel *p);
-/* Of such a kernel: a load that is the same for every row and not contiguous, as of a depthwise convolution's weights [c][tap]. It is
- * not staged, but gathered into a table [q][columns of a block] before the rows. */
-bool an_is_tabled(const an_loop_kernel *p, const an_ins *in);
-int64_t an_columns_of_a_block(const an_loop_kernel *p);
-/* A guard that is the same for all columns. */
-bool an_guards_a_row(const an_loop_kernel *p, const an_ins *in);
 
 bool an_is_staged(const an_loop_kernel *p, const an_ins *in, const an_stage *s);
 /* The distance of neighbouring columns, if every 8 neighbours times 8 columns that begin at multiples of 8 lie like the elements

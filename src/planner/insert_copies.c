@@ -11,7 +11,8 @@
  *     dX that a library     weights as they lie
  *       runs
  *     depthwise             any, with neighbouring channels: memory is read once for all taps, in vectors, and
- *       convolution, pool   channels that lie apart would be gathered at every tap
+ *       convolution, pool   channels that lie apart would be gathered at every tap. On the CPU also images of neighbouring pixels,
+ *                           which its kernels take as they are (codegen/planes.h)
  *     pack, assignment      the whole base, contiguous
  *     root                  the whole base, contiguous
  *
@@ -19,6 +20,7 @@
  * to memory. Constants that are read from memory are marked too. What is accepted depends on the base, and a mark is a new base for the
  * views behind it: readers are asked again until none marks any more. At the end the uses are listed, since which nodes are views is
  * known only now. */
+#include "codegen/planes.h"
 #include "planner/loop_builder.h"
 
 static bool is_contiguous(const struct an_tensor *n, const an_view *v)
@@ -37,8 +39,15 @@ static bool is_attention(const struct an_tensor *n)
 /* A column group reads its operands by index arithmetic, whatever view they are. */
 static bool is_column_group(const an_planner *w, const struct an_tensor *n)
 {
-    if (n->op == AN_OP_MATMUL) return !an_matmul_is_gemm(w, n);
-    return an_ops[n->op].cls == AN_CLS_WINDOW && n->op != AN_OP_POOL_MAX_GRAD && !an_conv_is_gemm(w, n);
+    return n->op == AN_OP_MATMUL ? !an_matmul_is_gemm(w, n) : an_is_window_of_columns(w, n);
+}
+
+/* An image in planes of neighbouring pixels that the CPU's kernels take as it lies: a buffer for some of its channels is small enough. */
+static bool takes_planes(const an_planner *w, const struct an_tensor *n, const struct an_tensor *t, const an_view *v)
+{
+    const int64_t lines = (int64_t)(t->shape[1] - 1) * v->stride[1], pixels = (int64_t)(t->shape[2] - 1) * v->stride[2];
+    return an_takes_planes(w, n, t) && v->stride[3] >= AN_PLANE_LEAST && v->stride[1] >= 0 && v->stride[2] == 1 &&
+           lines + pixels < v->stride[3] && lines + pixels < AN_PLANE_MOST;
 }
 
 /* Channels that lie apart, of a tensor that a window reads at several taps. */
@@ -46,7 +55,7 @@ static bool gathers_channels(const an_planner *w, const struct an_tensor *n, con
                              const an_view *v)
 {
     if (an_ops[n->op].cls != AN_CLS_WINDOW || t->rank != 4 || an_window_red(w, n->id) < 2) return false;
-    return v->affine && t->shape[3] > 1 && v->stride[3] > 1;
+    return v->affine && t->shape[3] > 1 && v->stride[3] > 1 && !takes_planes(w, n, t, v);
 }
 
 /* Whether reader n accepts view `src`, as the table above has it. */

@@ -2,7 +2,10 @@
  *
  * Invariant: the answers depend on the graph, the target and what the passes before fuse have marked (as_copy,
  * row_update), never on groups: they are the same in every pass from fuse on. */
-#include "planner/planner_internal.h"
+#include "codegen/planes.h"
+#include "planner/loop_builder.h"
+
+#include <string.h>
 
 bool an_is_leaf(const an_planner *w, int32_t id)
 {
@@ -26,6 +29,19 @@ bool an_matmul_is_gemm(const an_planner *w, const struct an_tensor *n)
 {
     return is_f32_or_16_bits((an_dtype)n->dtype) && is_f32_or_16_bits((an_dtype)w->g->node[n->src[0]]->dtype) &&
            !w->rq->target->loops_only;
+}
+
+bool an_is_window_of_columns(const an_planner *w, const struct an_tensor *n)
+{
+    return an_ops[n->op].cls == AN_CLS_WINDOW && n->op != AN_OP_POOL_MAX_GRAD && !an_conv_is_gemm(w, n);
+}
+
+bool an_takes_planes(const an_planner *w, const struct an_tensor *n, const struct an_tensor *t)
+{
+    const int64_t *stride = n->op == AN_OP_POOL_SUM_GRAD ? n->attr + 2 : n->attr;
+    const bool divides = (n->op == AN_OP_CONV2D_DX || n->op == AN_OP_POOL_SUM_GRAD) && (stride[0] > 1 || stride[1] > 1);
+    return !strcmp(w->rq->target->dialect, "c") && t->rank == 4 && t->dtype == AN_F32 && t->shape[3] % 8 == 0 &&
+           !divides;
 }
 
 bool an_is_exchange(const struct an_tensor *n)

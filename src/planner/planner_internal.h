@@ -255,6 +255,11 @@ void an_call_source(an_call_tensor *out, const struct an_tensor *t); /* a tensor
 an_status an_lower_pack(an_planner *w, an_fusion_group *gr);
 
 /* lower_conv.c: is convolution n a GEMM, is it one without a window, and which? Operands are contiguous. */
+bool an_is_window_of_columns(const an_planner *w,
+                             const struct an_tensor *n); /* a convolution or pool that is a column group */
+/* Whether the column group of window n reads, or writes, t in planes of neighbouring pixels (codegen/planes.h), if these are small enough: on the CPU, but
+ * not where a gradient by the input divides places by a stride. */
+bool an_takes_planes(const an_planner *w, const struct an_tensor *n, const struct an_tensor *t);
 bool an_conv_is_gemm(const an_planner *w, const struct an_tensor *n);
 bool an_conv_is_pointwise(const an_planner *w, const struct an_tensor *n);
 const char *an_conv_name(const struct an_tensor *n);

@@ -23,6 +23,7 @@ static int below(draw *d, int n)
 typedef struct shape {
     int n, h, w, c, kind; /* 0: depthwise convolution, 1: max pooling, 2: average pooling */
     an_dtype dtype;
+    bool planes; /* images and results are [n,c,y,x] */
     an_window window;
 } shape;
 
@@ -76,7 +77,8 @@ static an_tensor *numbers(an_ctx *cx, const char *name, an_shape shape, an_dtype
     return an_cast(an_add(p, an_input(cx, AN_F32, shape, x)), dtype);
 }
 
-static int rows_together; /* in the kernels of the last run that compiled */
+static int rows_together;              /* in the kernels of the last run that compiled */
+static bool takes_planes, puts_planes; /* whether they did (codegen/planes.h) */
 
 /* The result, and its gradients by x and by the weights; `cc` NULL compiles. */
 static void run(const shape *s, const char *cc, int threads, float out[RESULTS][MOST], int64_t count[RESULTS],
@@ -84,18 +86,22 @@ static void run(const shape *s, const char *cc, int threads, float out[RESULTS][
 {
     an_ctx *cx = an_open(&(an_options){.device = "cpu", .seed = 1, .threads = threads, .cc = cc});
     assert_non_null(cx);
-    an_tensor *x = numbers(cx, "x", AN_SHAPE(s->n, s->h, s->w, s->c), s->dtype, 7), *w = NULL, *y;
+    const an_shape of_x = s->planes ? AN_SHAPE(s->n, s->c, s->h, s->w) : AN_SHAPE(s->n, s->h, s->w, s->c);
+    an_tensor *given = numbers(cx, "x", of_x, s->dtype, 7), *w = NULL, *y;
+    an_tensor *x = s->planes ? an_permute(given, AN_SHAPE(0, 2, 3, 1)) : given;
     if (s->kind == 0) {
         w = numbers(cx, "w", AN_SHAPE(s->c, s->window.kernel_h, s->window.kernel_w, 1), s->dtype, 8);
         y = an_conv2d(x, w, NULL, s->window);
     } else {
         y = s->kind == 1 ? an_max_pool(x, s->window) : an_avg_pool(x, s->window);
     }
+    if (s->planes) y = an_permute(y, AN_SHAPE(0, 3, 1, 2));
     if (an_error(cx)) fail_msg("%s", an_error(cx));
     an_tensor *g = numbers(cx, "g", an_shape_of(y), s->dtype, 9);
-    an_backward(an_sum(an_cast(an_mul(y, g), AN_F32), AN_ALL));
-    an_tensor *roots[RESULTS] = {an_cast(y, AN_F32), an_grad(x), w ? an_grad(w) : NULL};
-    const int n = w ? 3 : 2;
+    const bool forward = s->planes && s->kind == 1; /* the gradient of a maximum wants a copy, which both would read */
+    if (!forward) an_backward(an_sum(an_cast(an_mul(y, g), AN_F32), AN_ALL));
+    an_tensor *roots[RESULTS] = {an_cast(y, AN_F32), forward ? NULL : an_grad(given), w ? an_grad(w) : NULL};
+    const int n = forward ? 1 : w ? 3 : 2;
     for (int i = 1; i < n; i++) roots[i] = an_cast(roots[i], AN_F32);
     if (an_eval_at(AN_AT, roots, n) != AN_OK) fail_msg("%s", an_error(cx));
     an_bill bill;
@@ -104,6 +110,8 @@ static void run(const shape *s, const char *cc, int threads, float out[RESULTS][
     const char *groups = strstr(an_report_text(cx, "kernels"), "lane[i][j]"), *lane = groups;
     for (; lane && strncmp(lane, "an_v8 lane[", 11); lane--) continue;
     rows_together = lane ? atoi(lane + 11) : 0;
+    takes_planes = strstr(an_report_text(cx, "kernels"), "an_take_planes") != NULL;
+    puts_planes = strstr(an_report_text(cx, "kernels"), "an_put_planes") != NULL;
     *vectors = strstr(an_report_text(cx, "kernels"), "an_v8 lane") != NULL;
     for (int i = 0; i < RESULTS; i++) {
         count[i] = 0;
@@ -174,11 +182,44 @@ static void rows_summed_together_have_the_bits_of_the_interpreter(void **unused)
     }
 }
 
+/* Images as PyTorch has them are read, and results written, without a copy of the whole (codegen/planes.h). */
+static void images_in_planes_have_the_bits_of_the_interpreter(void **unused)
+{
+    (void)unused;
+    static const struct {
+        int kind, n, h, w, c, kernel, stride, pad, apart;
+    } cases[] = {{0, 2, 11, 9, 24, 3, 1, 1, 1},  {0, 1, 8, 16, 64, 3, 2, 1, 1}, {0, 3, 7, 7, 8, 5, 1, 2, 1},
+                 {0, 1, 9, 9, 40, 3, 1, 2, 2},   {0, 2, 5, 6, 32, 2, 1, 0, 1},  {0, 1, 16, 16, 16, 7, 1, 3, 1},
+                 {1, 2, 12, 12, 24, 3, 2, 1, 1}, {2, 2, 9, 12, 72, 3, 1, 1, 1}, {0, 2, 9, 12, 16, 3, 3, 1, 1}};
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+        const shape s = {.n = cases[i].n,
+                         .h = cases[i].h,
+                         .w = cases[i].w,
+                         .c = cases[i].c,
+                         .kind = cases[i].kind,
+                         .dtype = AN_F32,
+                         .planes = true,
+                         .window = {.kernel_h = cases[i].kernel,
+                                    .kernel_w = cases[i].kernel,
+                                    .stride_h = cases[i].stride,
+                                    .stride_w = cases[i].stride,
+                                    .pad_h = cases[i].pad,
+                                    .pad_w = cases[i].pad,
+                                    .dilation_h = cases[i].apart,
+                                    .dilation_w = cases[i].apart,
+                                    .groups = cases[i].kind ? 0 : cases[i].c}};
+        compare(&s, i);
+        if (!takes_planes || !puts_planes)
+            fail_msg("case %d: planes are read: %d, written: %d", i, takes_planes, puts_planes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_in_vectors_have_the_bits_of_the_interpreter),
         cmocka_unit_test(rows_summed_together_have_the_bits_of_the_interpreter),
+        cmocka_unit_test(images_in_planes_have_the_bits_of_the_interpreter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "platform/dynamic_library.h"
 #include "platform/platform.h"
 #include "device/cpu/cpu_internal.h"
+#include "codegen/planes.h"
 #include "codegen/rows_together.h"
 #include "codegen/transposed.h"
 #include "comm/comm.h"
@@ -37,10 +38,17 @@ struct an_device {
     struct an_comm *comm; /* NULL: a process alone */
 };
 
+/* What tasks of a loop kernel do not cut, once it is compiled. */
+typedef struct an_uncut {
+    an_turn turn; /* t = 0: the tiles of its function are of rows and columns */
+    int64_t rows; /* groups of so many rows */
+    bool images;  /* which are images, in planes: tasks of several images are cut along the columns too */
+} an_uncut;
+
 struct an_exec {
     const an_plan *plan;
-    an_loop_fn *fn; /* [n_kernels]; NULL: interpreted */
-    an_turn *turn;  /* [n_kernels]; t = 0: the tiles of its function are of rows and columns */
+    an_loop_fn *fn;  /* [n_kernels]; NULL: interpreted */
+    an_uncut *uncut; /* [n_kernels] */
     an_library *libs;
     void **ptr;     /* argument pointers of all steps, concatenated */
     int32_t *first; /* [n_steps]: index in ptr of a step's first pointer */
@@ -179,12 +187,19 @@ static void cpu_unload(an_device *d, an_exec *e)
         e->libs = next;
     }
     free(e->fn);
-    free(e->turn);
+    free(e->uncut);
     free(e->ptr);
     free(e->first);
     free(e->interp);
     free(e->seconds);
     free(e);
+}
+
+static an_uncut uncut_of(const an_loop_kernel *p)
+{
+    const int64_t image = p->shape == AN_COL && an_sums_vectors(p) ? an_planes_of(p).rows : 0;
+    const int64_t rows = image ? image : p->shape == AN_COL ? an_rows_together(p) : p->run;
+    return (an_uncut){an_turn_of(p), AN_MAX(rows, 1), image > 0};
 }
 
 static an_status make_room(an_err *err, an_device *d, an_exec *e)
@@ -200,13 +215,13 @@ static an_status make_room(an_err *err, an_device *d, an_exec *e)
         if (p->kernel[k].kind == AN_KERNEL_LOOP && p->kernel[k].text && !e->fn[k])
             interp = AN_MAX(interp, an_interp_scratch(p->kernel[k].u.loop));
     e->interp_bytes = (size_t)an_round_up((int64_t)interp, 64);
-    e->turn = calloc((size_t)p->n_kernels + 1, sizeof *e->turn);
-    for (int k = 0; e->turn && k < p->n_kernels; k++)
-        if (e->fn[k]) e->turn[k] = an_turn_of(p->kernel[k].u.loop);
+    e->uncut = calloc((size_t)p->n_kernels + 1, sizeof *e->uncut);
+    for (int k = 0; e->uncut && k < p->n_kernels; k++)
+        if (e->fn[k]) e->uncut[k] = uncut_of(p->kernel[k].u.loop);
     e->ptr = calloc(args + 1, sizeof *e->ptr);
     e->seconds = calloc((size_t)p->n_steps + 1, sizeof *e->seconds);
     if (interp) e->interp = aligned_alloc(64, e->interp_bytes * (size_t)d->target.threads);
-    if (!e->first || !e->turn || !e->ptr || !e->seconds || (interp && !e->interp))
+    if (!e->first || !e->uncut || !e->ptr || !e->seconds || (interp && !e->interp))
         return an_fail_nomem(err, "a loaded plan", args * sizeof *e->ptr);
     return AN_OK;
 }
@@ -267,7 +282,8 @@ static int64_t elements_of_task(const an_device *d, const an_loop_kernel *p)
 static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *const *arg)
 {
     const an_loop_kernel *p = e->plan->kernel[kernel].u.loop;
-    const an_turn *turn = &e->turn[kernel];
+    const an_uncut *uncut = &e->uncut[kernel];
+    const an_turn *turn = &uncut->turn;
     row_run r = {.e = e,
                  .p = p,
                  .fn = e->fn[kernel],
@@ -281,13 +297,13 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
     for (int i = 0; p->shape == AN_ROW && i < p->n_ins; i++) reduces |= p->ins[i].kind == AN_INS_REDUCE;
     if (!p->rows || (!p->cols && !reduces)) return; /* but a row sum over no columns is still written: 0 */
     const int64_t weight = p->shape == AN_COL ? AN_MAX(p->red, 1) : AN_MAX(turn->t, 1), block = elements_of_task(d, p);
-    if (!reduces && r.cols * weight > 2 * block) {
-        r.col_chunk = AN_MAX(64, an_round_up(block / weight, 64));
+    if (!reduces && (r.cols * weight > 2 * block || uncut->images)) {
+        const int64_t rows = uncut->images ? uncut->rows : 1;
+        r.col_chunk = AN_MAX(64, an_round_up(block / (weight * rows), 64));
         r.col_tasks = an_ceil_div(r.cols, r.col_chunk);
     }
     r.row_chunk = AN_MAX(1, block / (AN_MAX(AN_MIN(r.cols, r.col_chunk), 1) * weight));
-    if (p->run) r.row_chunk = an_round_up(r.row_chunk, p->run);
-    if (p->shape == AN_COL) r.row_chunk = an_round_up(r.row_chunk, an_rows_together(p));
+    r.row_chunk = an_round_up(r.row_chunk, AN_MAX(AN_MAX(uncut->rows, p->run), 1));
     an_pool_run(d->pool, an_ceil_div(r.rows, r.row_chunk) * r.col_tasks, run_rows, &r);
 }
 

@@ -210,13 +210,14 @@ typedef float an_v8_at __attribute__((vector_size(32), aligned(4), may_alias));
 AN_FN void an_transpose8(const float *from, int64_t far, float *to, int64_t apart)
 {
     an_v8 a[8], b[8];
-    for (int i = 0; i < 8; i++) a[i] = *(const an_v8_at *)(from + i * far);
-    for (int i = 0; i < 8; i += 2) b[i] = AN_LOW(a[i], a[i + 1]), b[i + 1] = AN_HIGH(a[i], a[i + 1]);
-    for (int i = 0; i < 8; i += 4) {
+    AN_STRAIGHT for (int i = 0; i < 8; i++) a[i] = *(const an_v8_at *)(from + i * far);
+    AN_STRAIGHT for (int i = 0; i < 8; i += 2) b[i] = AN_LOW(a[i], a[i + 1]), b[i + 1] = AN_HIGH(a[i], a[i + 1]);
+    AN_STRAIGHT for (int i = 0; i < 8; i += 4)
+    {
         a[i] = AN_LOW2(b[i], b[i + 2]), a[i + 1] = AN_HIGH2(b[i], b[i + 2]);
         a[i + 2] = AN_LOW2(b[i + 1], b[i + 3]), a[i + 3] = AN_HIGH2(b[i + 1], b[i + 3]);
     }
-    for (int i = 0; i < 4; i++) AN_PUT(i, AN_FRONT(a[i], a[i + 4])), AN_PUT(i + 4, AN_BACK(a[i], a[i + 4]));
+    AN_STRAIGHT for (int i = 0; i < 4; i++) AN_PUT(i, AN_FRONT(a[i], a[i + 4])), AN_PUT(i + 4, AN_BACK(a[i], a[i + 4]));
 }
 #else
 AN_FN void an_transpose8(const float *from, int64_t far, float *to, int64_t apart)
@@ -264,6 +265,40 @@ AN_FN void an_turn_many(const float *from, int64_t n, int64_t rows, int64_t colu
     }
 }
 
+/* to[i * wide + l] = p[at + l * far + i] for i in 0 ... n - 1 and l in 0 ... wide - 1, a multiple of 8: channels of an image become neighbours. What
+ * would be outside of the array, of `numel`, is left out. */
+AN_FN void an_take_planes(const float *p, int64_t numel, int64_t at, int64_t far, int64_t n, float *to, int wide)
+{
+    const int64_t last = numel - at - (wide - 1) * far, begin = at < 0 ? -at : 0, end = last < n ? last : n;
+    int64_t i = begin;
+    for (; i + 16 <= end; i += 16)
+        for (int l = 0; l < wide; l += 8) { /* lines of 8 channels: those of more may push each other out */
+            const float *from = p + at + l * far + i;
+            an_ask8(from, far, 16);
+            an_transpose8(from, far, to + i * wide + l, wide);
+            an_transpose8(from + 8, far, to + (i + 8) * wide + l, wide);
+        }
+    for (int l = 0; l < wide; l++) {
+        for (int64_t k = 0; k < begin && k < n; k++)
+            if (at + l * far + k >= 0 && at + l * far + k < numel) to[k * wide + l] = p[at + l * far + k];
+        for (int64_t k = i; k < n; k++)
+            if (at + l * far + k < numel) to[k * wide + l] = p[at + l * far + k];
+    }
+}
+
+/* to[l * far + i] = from[i * wide + l]: the other way. Whole lines are written. */
+AN_FN void an_put_planes(const float *from, int wide, int64_t n, float *to, int64_t far)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int l = 0; l < wide; l += 8) {
+            an_transpose8(from + i * wide + l, wide, to + l * far + i, far);
+            an_transpose8(from + (i + 8) * wide + l, wide, to + l * far + i + 8, far);
+        }
+    for (; i < n; i++)
+        for (int l = 0; l < wide; l++) to[l * far + i] = from[i * wide + l];
+}
+
 /* Eight neighbouring columns. Macros: functions of vectors have another ABI with each instruction set. AN_MAX8 is an_max of each: a NaN of a
  * stays. */
 typedef int32_t an_i8 __attribute__((vector_size(32)));
@@ -272,7 +307,9 @@ typedef uint16_t an_h8_at __attribute__((vector_size(16), aligned(2), may_alias)
 #define AN_VEC(p, i)        ((an_v8) * (const an_v8_at *)&(p)[i])
 #define AN_VEC_BF16(p, i)   ((an_v8)(__builtin_convertvector((an_h8) * (const an_h8_at *)&(p)[i], an_i8) << 16))
 #define AN_VEC_PUT(p, i, x) (*(an_v8_at *)&(p)[i] = (x))
+#define AN_IN_MEMORY(x)     __asm__("" : "+m"(x)) /* here x is in memory, whatever registers hold before and behind */
 #define AN_ALL8(x)          ((an_v8){(x), (x), (x), (x), (x), (x), (x), (x)})
+#define AN_IF8(test, x)     ((an_v8)((an_i8)(x) & ((an_i8){0} - (int32_t)(test)))) /* x or zeros; test is 0 or 1 */
 #ifdef __AVX__ /* of a > b ? a : b, b where a NaN is, then that */
 #define AN_MAX8(a, b) __builtin_ia32_blendvps256((a), __builtin_ia32_maxps256((a), (b)), (an_v8)((a) == (a)))
 #else
