@@ -46,18 +46,17 @@ static long gpu_number(const char *devices, int r)
     return strtol(devices, NULL, 10);
 }
 
-/* Leaves this process that one alone. */
-static an_status take_gpu(an_err *err, long number)
+/* Leaves this process that GPU alone. Where CUDA_VISIBLE_DEVICES has none of this number: none, or an error if they must be there. */
+static an_status take_gpu(an_err *err, long number, bool must)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const char *all = getenv("CUDA_VISIBLE_DEVICES"), *visible = all;
     char name[GPU_NAME_BYTES];
-    if (!visible || !*visible) {
+    if (!all) {
         snprintf(name, sizeof name, "%ld", number);
     } else {
         for (long i = 0; i < number && *visible; i++) visible += strcspn(visible, ","), visible += *visible == ',';
-        if (!*visible)
-            return an_fail(err, AN_E_USAGE, "CUDA_VISIBLE_DEVICES=%.60s has no GPU %ld", getenv("CUDA_VISIBLE_DEVICES"),
-                           number);
+        if (!*visible && must)
+            return an_fail(err, AN_E_USAGE, "CUDA_VISIBLE_DEVICES=%.60s has no GPU %ld", all, number);
         snprintf(name, sizeof name, "%.*s", (int)AN_MIN(strcspn(visible, ","), GPU_NAME_BYTES - 1), visible);
     }
     if (setenv("CUDA_VISIBLE_DEVICES", name, 1) == 0) return AN_OK;
@@ -156,7 +155,7 @@ static void be_child(const an_args *args, an_comm *comm, an_rank_fn *fn, const a
     prctl(PR_SET_PDEATHSIG, SIGTERM);
 #endif
     setpgid(0, 0); /* the terminal's Ctrl-C is for the process that watches */
-    an_status status = take_gpu(&err, gpu_number(v->devices, rank));
+    an_status status = take_gpu(&err, gpu_number(v->devices, rank), *v->devices);
     if (status == AN_OK)
         status = run_rank(&err, args, comm, fn, &exit_code);
     else
@@ -168,7 +167,13 @@ static void be_child(const an_args *args, an_comm *comm, an_rank_fn *fn, const a
 
 /* ---- the process that watches */
 
-static volatile sig_atomic_t asked_to_end;
+static volatile sig_atomic_t asked_to_end, asked_to_pause;
+
+static void on_pause(int signal_number)
+{
+    (void)signal_number;
+    asked_to_pause = 1;
+}
 
 static void on_end(int signal_number)
 {
@@ -184,6 +189,7 @@ typedef struct watch {
     int killed_by;    /* the signal that ended rank 0; 0: none */
     double failed_at; /* when the first one failed; 0: none has */
     bool killed;      /* all, by this process */
+    bool ended_early; /* by Ctrl-C, before a rank caught it */
     int forwarded;
     double forwarded_at;
 } watch;
@@ -195,11 +201,27 @@ static void kill_all(watch *w)
     w->killed = true;
 }
 
+/* Ctrl-Z stops the ranks too, which are no children of the terminal; when this process goes on, so do they. */
+static void pause_all(const watch *w)
+{
+    for (int r = 0; r < w->n; r++)
+        if (w->pid[r]) kill(w->pid[r], SIGSTOP);
+    raise(SIGSTOP);
+    for (int r = 0; r < w->n; r++)
+        if (w->pid[r]) kill(w->pid[r], SIGCONT);
+}
+
 static void note_end(watch *w, int rank, int status)
 {
     char text[200];
     w->pid[rank] = 0;
     w->running--;
+    if (asked_to_end && WIFSIGNALED(status) &&
+        WTERMSIG(status) == SIGINT) { /* before it could save: nothing was begun */
+        w->ended_early = true;
+        kill_all(w);
+        return;
+    }
     if (rank == 0) {
         w->code = WIFEXITED(status) ? WEXITSTATUS(status) : AN_EXIT_ENVIRONMENT;
         w->killed_by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -222,6 +244,7 @@ static void look_after(watch *w)
         if (w->pid[r] && waitpid(w->pid[r], &status, WNOHANG) == w->pid[r]) note_end(w, r, status);
     }
     const double now = an_seconds();
+    if (asked_to_pause) asked_to_pause = 0, pause_all(w);
     if (asked_to_end > w->forwarded) {
         const bool again = w->forwarded > 0 && now - w->forwarded_at > 0.5;
         w->forwarded = asked_to_end;
@@ -238,7 +261,7 @@ static void look_after(watch *w)
 static an_status end_of(an_err *err, const watch *w, int *exit_code)
 {
     *exit_code = w->code;
-    if (asked_to_end > 1 && w->killed) return *exit_code = AN_EXIT_INTERRUPTED, AN_OK;
+    if ((asked_to_end > 1 || w->ended_early) && w->killed) return *exit_code = AN_EXIT_INTERRUPTED, AN_OK;
     if (w->killed_by) AN_TRY(an_comm_status(err, w->comm));
     if (w->killed) {
         an_fail(err, AN_E_ENV, "ranks that did not end in %d s after one had failed were killed", GRACE_S);
@@ -248,33 +271,50 @@ static an_status end_of(an_err *err, const watch *w, int *exit_code)
     return an_fail(err, AN_E_ENV, "rank 0 was killed by signal %d", w->killed_by);
 }
 
+static const int END_SIGNALS[] = {SIGINT, SIGTERM, SIGHUP};
+
+static void ends_of_ranks(sigset_t *out)
+{
+    sigemptyset(out);
+    for (size_t i = 0; i < AN_COUNT(END_SIGNALS); i++) sigaddset(out, END_SIGNALS[i]);
+    sigaddset(out, SIGTSTP);
+}
+
 static void catch_ends(void)
 {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t i = 0; i < AN_COUNT(ends); i++) {
+    for (size_t i = 0; i < AN_COUNT(END_SIGNALS); i++) {
         struct sigaction was, action = {.sa_handler = on_end, .sa_flags = SA_RESTART};
         sigemptyset(&action.sa_mask);
-        sigaction(ends[i], NULL, &was);
-        if (was.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
+        sigaction(END_SIGNALS[i], NULL, &was);
+        if (was.sa_handler != SIG_IGN) sigaction(END_SIGNALS[i], &action, NULL);
     }
+    struct sigaction was, action = {.sa_handler = on_pause, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTSTP, NULL, &was);
+    if (was.sa_handler != SIG_IGN) sigaction(SIGTSTP, &action, NULL);
 }
 
 static an_status start_and_watch(an_err *err, const an_args *args, an_rank_fn *fn, const an_rank_values *v, int ranks,
                                  int *exit_code)
 {
     watch w = {.n = ranks};
+    sigset_t ends, was;
     AN_TRY(an_comm_new(err, ranks, &w.comm));
     an_status status = AN_OK;
     fflush(NULL); /* or a child would print it again */
+    ends_of_ranks(&ends);
+    sigprocmask(SIG_BLOCK, &ends,
+                &was); /* one that comes while ranks are forked is theirs too, and this process looks after them */
     for (int r = 0; r < ranks && status == AN_OK; r++) {
         const pid_t pid = fork();
-        if (pid == 0) be_child(args, w.comm, fn, v, r);
+        if (pid == 0) sigprocmask(SIG_SETMASK, &was, NULL), be_child(args, w.comm, fn, v, r);
         if (pid < 0)
             status = an_fail(err, AN_E_ENV, "rank %d cannot be started: %s", r, strerror(errno));
         else
             w.pid[r] = pid, w.running++;
     }
     catch_ends();
+    sigprocmask(SIG_SETMASK, &was, NULL);
     if (status != AN_OK) kill_all(&w);
     while (w.running > 0) {
         look_after(&w);
@@ -303,7 +343,7 @@ static an_status run_joined(an_err *err, const an_args *args, an_rank_fn *fn, co
 {
     an_comm *comm;
     const char *visible = getenv("CUDA_VISIBLE_DEVICES"); /* srun may have left each process one already */
-    if (!visible || strchr(visible, ',')) AN_TRY(take_gpu(err, job->local_rank));
+    if (!visible || strchr(visible, ',')) AN_TRY(take_gpu(err, job->local_rank, *v->devices));
     AN_TRY(join(err, v, job, &comm));
     an_status status = run_rank(err, args, comm, fn, exit_code);
     /* Rank 0 says it, if it lives: over MPI every rank sends its failure before it ends, and one without a rank (-1) may be

@@ -16,6 +16,7 @@
 #include "comm/shared.h"
 #include "platform/platform.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -106,6 +107,9 @@ static an_status check_job(an_err *err, const launcher *l, const an_comm_job *j,
     if (here < 1 || here > j->ranks)
         return an_fail(err, AN_E_USAGE, "%s=%d and %s=%d in the environment contradict each other", l->local_ranks,
                        here, l->ranks, j->ranks);
+    if (getenv(l->local_rank) && j->local_rank >= here)
+        return an_fail(err, AN_E_USAGE, "%s=%d and %s=%d in the environment contradict each other", l->local_rank,
+                       j->local_rank, l->local_ranks, here);
     if (j->ranks > AN_COMM_RANKS)
         return an_fail(err, AN_E_UNSUPPORTED, "%s=%d: a job has 1 to %d ranks", l->ranks, j->ranks, AN_COMM_RANKS);
     return AN_OK;
@@ -218,6 +222,27 @@ static bool is_taken(const char *path)
     return taken;
 }
 
+/* Removes what rank 0 of earlier jobs of this user's left where it was killed before all had come. Not what is a minute old: its rank 0 may be
+ * about to take its lock. */
+static void sweep(const char *path)
+{
+    enum { OLD_S = 60 };
+    char dir[256], other[600], mine[64];
+    const char *name = strrchr(path, '/') + 1;
+    snprintf(dir, sizeof dir, "%.*s", (int)(name - path), path);
+    snprintf(mine, sizeof mine, "anneal-%ld-", (long)getuid());
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct stat facts;
+        if (strncmp(e->d_name, mine, strlen(mine)) != 0 || strlen(e->d_name) != strlen(name)) continue;
+        snprintf(other, sizeof other, "%s%s", dir, e->d_name);
+        if (lstat(other, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == getuid() &&
+            difftime(time(NULL), facts.st_mtime) > OLD_S && !is_taken(other))
+            unlink(other);
+    }
+    if (d) closedir(d);
+}
+
 static an_status make_file(an_err *err, const an_comm_job *j, const char *path, size_t bytes, int *fd,
                            an_comm_shared **out)
 {
@@ -226,6 +251,7 @@ static an_status make_file(an_err *err, const an_comm_job *j, const char *path, 
                        "two processes say that they are rank 0 of this job; if these are two jobs, start them with "
                        "other ports (%s)",
                        j->launcher);
+    sweep(path);
     unlink(path); /* of an earlier job; a file of another user stays, and the next line fails */
     *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (*fd < 0) return an_fail(err, AN_E_ENV, "%s: the ranks of the job cannot meet there: %s", path, strerror(errno));

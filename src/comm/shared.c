@@ -64,14 +64,17 @@ an_status an_comm_new(an_err *err, int ranks, an_comm **out)
     shared->version = an_comm_version();
     atomic_store(&shared->ready, AN_COMM_MAGIC);
     an_status status = an_comm_wrap(err, shared, bytes, -1, ranks, out);
-    if (status != AN_OK) munmap(at, bytes);
+    if (status != AN_OK)
+        munmap(at, bytes);
+    else
+        (*out)->starter = getpid();
     return status;
 }
 
 void an_comm_become(an_comm *c, int rank)
 {
     c->rank = rank;
-    c->parent = getppid();
+    c->parent = c->starter; /* not getppid(): that one may have ended already */
     atomic_store(&c->shared->member[rank].present, 1);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_ranks.sh: several processes train one model: their losses are those of one, in exact mode every bit; one that is killed
 # ends all with a sentence; Ctrl-C saves once; any number of ranks goes on; torchrun's variables are understood.
-plan=12
+plan=14
 . "$(dirname "$0")/tap.sh"
 unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_STEP_ID
 more="$tiny seed=5 device=cpu threads=1 gradient_accumulation_steps=4 eval_interval=5 log_interval=2 --quiet"
@@ -219,4 +219,52 @@ rm -r "$dir/host_b/run"
 cp -r "$dir/host_a/run" "$dir/host_b/run"
 resume_two 0 threads=2 workers=0 isa=portable
 ok "ranks whose checkpoints differ do not begin; settings of a machine may differ"
+
+for hidden in 0 -1 ""; do
+    (export CUDA_VISIBLE_DEVICES=$hidden && train hidden max_iters=2 ranks=2 && code_is 0 && [ -z "$faults" ]) || fault "ranks on the CPU fail where CUDA_VISIBLE_DEVICES is '$hidden'"
+done
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2 train hidden
+code_is 1
+says stderr "LOCAL_RANK=2 and LOCAL_WORLD_SIZE=2 in the environment contradict each other"
+if [ -w /dev/shm ]; then # what a killed job left goes with the next one; of a file that is new another rank may be about to take the lock
+    old=/dev/shm/anneal-$(id -u)-0123456789abcdef new=/dev/shm/anneal-$(id -u)-0123456789abcdee
+    : >"$old" && : >"$new" && touch -d '2 minutes ago' "$old"
+    (RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_PORT=7009 train swept max_iters=1) &
+    RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_PORT=7009 train swept max_iters=1
+    code_is 0
+    wait
+    [ ! -e "$old" ] && [ -e "$new" ] || fault "what an earlier job left in /dev/shm is there, or a new file is not"
+    rm -f "$old" "$new"
+fi
+ok "ranks on the CPU need no GPU of their number; a place that is none is refused"
+
+# Ctrl-C at any time: exit code 130, no sentence that blames a rank, nothing left behind. Ctrl-Z pauses the ranks too.
+left() { ps ax -o stat=,args= 2>/dev/null | grep -v '^Z' | grep -q "[o]ut=$dir/early"; }
+for wait in 0.003 0.006 0.01 0.015 0.02 0.03 0.05 0.1 0.2 0.4; do
+    # shellcheck disable=SC2086
+    timeout --preserve-status --foreground -s INT -k 60 $wait "$program" train macbook out="$dir/early" $more max_iters=100000 ranks=2 >"$dir/stdout" 2>"$dir/stderr"
+    code=$?
+    code_is 130
+    ! grep -q 'killed\|signal' "$dir/stderr" || fault "Ctrl-C after $wait s: $(cat "$dir/stderr")"
+    for _ in $(seq 50); do left || break; sleep 0.1; done
+    left && fault "Ctrl-C after $wait s leaves a rank"
+done
+# shellcheck disable=SC2086
+"$program" train macbook out="$dir/early" $more max_iters=100000 log_interval=1 ranks=2 >"$dir/stdout" 2>"$dir/stderr" &
+watcher=$!
+lines() { wc -l <"$dir/early/metrics.jsonl" 2>/dev/null || echo 0; }
+for _ in $(seq 100); do [ "$(lines)" -gt 2 ] && break; sleep 0.1; done
+kill -TSTP $watcher
+sleep 0.5
+paused=$(lines)
+sleep 0.5
+equal "$(lines)" "$paused" "updates while all are paused"
+kill -CONT $watcher
+for _ in $(seq 100); do [ "$(lines)" -gt "$paused" ] && break; sleep 0.1; done
+[ "$(lines)" -gt "$paused" ] || fault "the ranks do not go on"
+kill -TERM $watcher
+wait $watcher
+code=$?
+code_is 130
+ok "Ctrl-C ends ranks that have just been started, and Ctrl-Z pauses all"
 done_testing

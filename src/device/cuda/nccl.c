@@ -47,7 +47,8 @@ static an_status type_of(an_err *err, an_dtype dtype, int *out)
 /* NCCL's calls that wait for the other ranks, without an end where one is gone. They have a thread of their own; the one that
  * waits for it looks at the ranks meanwhile. */
 typedef struct joining {
-    an_device *d;
+    an_device *d; /* lives as long as the thread may: cuda_close */
+    int rank, ranks;
     an_nccl_id id;
     cu_pointer memory;
     nccl_comm comm;
@@ -60,7 +61,7 @@ typedef struct joining {
 static an_status exchange_once(an_err *err, const joining *j)
 {
     const an_device *d = j->d;
-    const cu_pointer all = j->memory, part = all + CONNECT_BYTES * (cu_pointer)an_comm_rank(d->comm);
+    const cu_pointer all = j->memory, part = all + CONNECT_BYTES * (cu_pointer)j->rank;
     const size_t n = CONNECT_BYTES / 4;
     AN_TRY(check(err, d, d->nccl.sum(all, all, n, NCCL_F32, NCCL_SUM, j->comm, d->stream), "a sum"));
     AN_TRY(check(err, d, d->nccl.sum_part(all, part, n, NCCL_F32, NCCL_SUM, j->comm, d->stream), "a sum of parts"));
@@ -73,8 +74,7 @@ static an_status join_all(an_err *err, joining *j)
 {
     an_device *d = j->d;
     AN_TRY(an_cuda_enter(err, d)); /* a context is a thread's */
-    AN_TRY(check(err, d, d->nccl.init(&j->comm, an_comm_ranks(d->comm), j->id, an_comm_rank(d->comm)),
-                 "joining the GPUs of the ranks"));
+    AN_TRY(check(err, d, d->nccl.init(&j->comm, j->ranks, j->id, j->rank), "joining the GPUs of the ranks"));
     return exchange_once(err, j);
 }
 
@@ -108,8 +108,8 @@ static an_status join(an_err *err, joining *j)
 
 static an_status connect(an_err *err, an_device *d, joining *j)
 {
-    const size_t bytes = CONNECT_BYTES * (size_t)an_comm_ranks(d->comm);
-    if (an_comm_rank(d->comm) == 0) AN_TRY(check(err, d, d->nccl.identify(&j->id), "asking for an identifier"));
+    const size_t bytes = CONNECT_BYTES * (size_t)j->ranks;
+    if (j->rank == 0) AN_TRY(check(err, d, d->nccl.identify(&j->id), "asking for an identifier"));
     AN_TRY(an_comm_broadcast(err, d->comm, 0, sizeof j->id, &j->id));
     AN_TRY(an_cuda_check(err, d, d->cu.memory_new(&j->memory, bytes), "taking %zu bytes for NCCL", bytes));
     an_status status = an_cuda_check(err, d, d->cu.fill(j->memory, 0, bytes, d->stream), "clearing memory");
@@ -129,6 +129,8 @@ an_status an_cuda_connect(an_err *err, an_device *d)
     joining *j = calloc(1, sizeof *j);
     if (!j) return an_fail_nomem(err, "joining the GPUs of the ranks", sizeof *j);
     j->d = d;
+    j->rank = an_comm_rank(d->comm);
+    j->ranks = an_comm_ranks(d->comm);
     an_status status = connect(err, d, j);
     if (!d->joining) free(j);
     return status;
