@@ -255,7 +255,8 @@ watcher=$!
 lines() { wc -l <"$dir/early/metrics.jsonl" 2>/dev/null || echo 0; }
 for _ in $(seq 100); do [ "$(lines)" -gt 2 ] && break; sleep 0.1; done
 kill -TSTP $watcher
-sleep 0.5
+for _ in $(seq 100); do case $(ps -o stat= -p $watcher) in T*) break ;; esac; sleep 0.1; done # by then the ranks are, too
+sleep 0.2
 paused=$(lines)
 sleep 0.5
 equal "$(lines)" "$paused" "updates while all are paused"
