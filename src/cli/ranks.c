@@ -271,40 +271,39 @@ static an_status end_of(an_err *err, const watch *w, int *exit_code)
     return an_fail(err, AN_E_ENV, "rank 0 was killed by signal %d", w->killed_by);
 }
 
-static const int END_SIGNALS[] = {SIGINT, SIGTERM, SIGHUP};
+static const struct {
+    int number;
+    void (*handler)(int);
+} caught[] = {{SIGINT, on_end}, {SIGTERM, on_end}, {SIGHUP, on_end}, {SIGTSTP, on_pause}};
 
-static void ends_of_ranks(sigset_t *out)
+/* Holds back the signals that catch_signals is for. */
+static void block_signals(sigset_t *was)
 {
-    sigemptyset(out);
-    for (size_t i = 0; i < AN_COUNT(END_SIGNALS); i++) sigaddset(out, END_SIGNALS[i]);
-    sigaddset(out, SIGTSTP);
+    sigset_t all;
+    sigemptyset(&all);
+    for (size_t i = 0; i < AN_COUNT(caught); i++) sigaddset(&all, caught[i].number);
+    sigprocmask(SIG_BLOCK, &all, was);
 }
 
-static void catch_ends(void)
+static void catch_signals(void)
 {
-    for (size_t i = 0; i < AN_COUNT(END_SIGNALS); i++) {
-        struct sigaction was, action = {.sa_handler = on_end, .sa_flags = SA_RESTART};
+    for (size_t i = 0; i < AN_COUNT(caught); i++) {
+        struct sigaction was, action = {.sa_handler = caught[i].handler, .sa_flags = SA_RESTART};
         sigemptyset(&action.sa_mask);
-        sigaction(END_SIGNALS[i], NULL, &was);
-        if (was.sa_handler != SIG_IGN) sigaction(END_SIGNALS[i], &action, NULL);
+        sigaction(caught[i].number, NULL, &was);
+        if (was.sa_handler != SIG_IGN) sigaction(caught[i].number, &action, NULL);
     }
-    struct sigaction was, action = {.sa_handler = on_pause, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTSTP, NULL, &was);
-    if (was.sa_handler != SIG_IGN) sigaction(SIGTSTP, &action, NULL);
 }
 
 static an_status start_and_watch(an_err *err, const an_args *args, an_rank_fn *fn, const an_rank_values *v, int ranks,
                                  int *exit_code)
 {
     watch w = {.n = ranks};
-    sigset_t ends, was;
+    sigset_t was;
     AN_TRY(an_comm_new(err, ranks, &w.comm));
     an_status status = AN_OK;
-    fflush(NULL); /* or a child would print it again */
-    ends_of_ranks(&ends);
-    sigprocmask(SIG_BLOCK, &ends,
-                &was); /* one that comes while ranks are forked is theirs too, and this process looks after them */
+    fflush(NULL);        /* or a child would print it again */
+    block_signals(&was); /* one that comes meanwhile is for this process to pass on, once it knows its ranks */
     for (int r = 0; r < ranks && status == AN_OK; r++) {
         const pid_t pid = fork();
         if (pid == 0) sigprocmask(SIG_SETMASK, &was, NULL), be_child(args, w.comm, fn, v, r);
@@ -313,7 +312,7 @@ static an_status start_and_watch(an_err *err, const an_args *args, an_rank_fn *f
         else
             w.pid[r] = pid, w.running++;
     }
-    catch_ends();
+    catch_signals();
     sigprocmask(SIG_SETMASK, &was, NULL);
     if (status != AN_OK) kill_all(&w);
     while (w.running > 0) {

@@ -67,14 +67,13 @@ an_status an_comm_new(an_err *err, int ranks, an_comm **out)
     if (status != AN_OK)
         munmap(at, bytes);
     else
-        (*out)->starter = getpid();
+        (*out)->parent = getpid(); /* of the ranks: the children that become them */
     return status;
 }
 
 void an_comm_become(an_comm *c, int rank)
 {
     c->rank = rank;
-    c->parent = c->starter; /* not getppid(): that one may have ended already */
     atomic_store(&c->shared->member[rank].present, 1);
 }
 
@@ -136,7 +135,7 @@ static bool is_gone(const an_comm *c, int rank)
 static an_status check_job(an_err *err, an_comm *c)
 {
     AN_TRY(an_comm_status(err, c));
-    if (c->parent && getppid() != c->parent)
+    if (c->rank >= 0 && c->parent && getppid() != c->parent)
         return give_up(err, c, AN_E_ENV, "the process that started the ranks has ended, so they end too");
     return AN_OK;
 }

@@ -49,7 +49,6 @@ struct an_comm {
     double timeout_s;          /* without an arrival */
     double exchange_s, wait_s; /* an_comm_times */
     pid_t parent;              /* that started the ranks; 0: another program did */
-    pid_t starter;             /* this process or its parent, which an_comm_new was called in */
     struct an_mpi_job *mpi;    /* mpi.c */
     /* of shared memory: */
     struct an_comm_shared *shared;

@@ -38,9 +38,9 @@ struct an_device {
     struct an_comm *comm; /* NULL: a process alone */
 };
 
-/* What tasks of a loop kernel do not cut, once it is compiled. */
+/* What tasks of a loop kernel do not cut. */
 typedef struct an_uncut {
-    an_turn turn; /* t = 0: the tiles of its function are of rows and columns */
+    an_turn turn; /* t = 0: the tiles of its function are of rows and columns, or it is interpreted */
     int64_t rows; /* groups of so many rows */
     bool images;  /* which are images, in planes: tasks of several images are cut along the columns too */
 } an_uncut;
@@ -195,8 +195,9 @@ static void cpu_unload(an_device *d, an_exec *e)
     free(e);
 }
 
-static an_uncut uncut_of(const an_loop_kernel *p)
+static an_uncut uncut_of(const an_loop_kernel *p, bool compiled)
 {
+    if (!compiled) return (an_uncut){.rows = AN_MAX(p->run, 1)};
     const int64_t image = p->shape == AN_COL && an_sums_vectors(p) ? an_planes_of(p).rows : 0;
     const int64_t rows = image ? image : p->shape == AN_COL ? an_rows_together(p) : p->run;
     return (an_uncut){an_turn_of(p), AN_MAX(rows, 1), image > 0};
@@ -217,7 +218,7 @@ static an_status make_room(an_err *err, an_device *d, an_exec *e)
     e->interp_bytes = (size_t)an_round_up((int64_t)interp, 64);
     e->uncut = calloc((size_t)p->n_kernels + 1, sizeof *e->uncut);
     for (int k = 0; e->uncut && k < p->n_kernels; k++)
-        if (e->fn[k]) e->uncut[k] = uncut_of(p->kernel[k].u.loop);
+        if (p->kernel[k].kind == AN_KERNEL_LOOP) e->uncut[k] = uncut_of(p->kernel[k].u.loop, e->fn[k] != NULL);
     e->ptr = calloc(args + 1, sizeof *e->ptr);
     e->seconds = calloc((size_t)p->n_steps + 1, sizeof *e->seconds);
     if (interp) e->interp = aligned_alloc(64, e->interp_bytes * (size_t)d->target.threads);
@@ -303,7 +304,7 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
         r.col_tasks = an_ceil_div(r.cols, r.col_chunk);
     }
     r.row_chunk = AN_MAX(1, block / (AN_MAX(AN_MIN(r.cols, r.col_chunk), 1) * weight));
-    r.row_chunk = an_round_up(r.row_chunk, AN_MAX(AN_MAX(uncut->rows, p->run), 1));
+    r.row_chunk = an_round_up(r.row_chunk, uncut->rows);
     an_pool_run(d->pool, an_ceil_div(r.rows, r.row_chunk) * r.col_tasks, run_rows, &r);
 }
 
