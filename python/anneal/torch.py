@@ -155,7 +155,7 @@ class Graph:
                 plan = Plan(self.name, text.build(self.inputs, self.computed), wanted) if self.computed else None
                 if plan and not self.symbols:  # what only building finds out, before anything runs
                     plan.plan([n.meta["val"] for n in self.inputs])
-                self.plans[values] = (plan,)
+                self.plans[values] = Call(self, plan, text)
             except Unsupported as e:
                 if not self.fallback:
                     raise Unsupported(f'{e}; options={{"fallback": True}} lets PyTorch run this graph') from None
@@ -175,24 +175,46 @@ class Graph:
             args.clear()
         values = tuple(int(given[i]) for i in self.symbols)
         with self.lock:
-            held = self._plan(values)
-            if held is None:
+            call = self._plan(values)
+            if call is None:
                 _fallbacks["calls"] += 1
                 return self.module.forward(*given)
-            tensors = [given[i].detach() for i in self.tensor_at] + [getattr(self.module, n.target) for n in self.attributes]
-            made = dict(zip(self.computed, held[0](tensors))) if held[0] else {}
-        made.update(zip(self.inputs, tensors))
-        made.update(zip((self.inputs[k] for k in range(len(self.tensor_at))), (given[i] for i in self.tensor_at)))
-        text = self._text(self._values(values))
-        return tuple(self._result(text, made, node, chain) for node, chain in self.results)
+            return call([given[i] for i in self.tensor_at] + [getattr(self.module, n.target) for n in self.attributes])
 
-    def _result(self, text, made, node, chain):
-        if chain is None:
-            return text.scalar(node) if isinstance(node, torch.fx.Node) else node
-        t = made[node]
-        for n in chain:
-            rest = [[text.scalar(x) for x in a] if isinstance(a, (list, tuple)) else text.scalar(a) for a in n.args[1:]]
-            t = n.target(t, *rest, **n.kwargs)
+
+class Call:
+    """A graph for one set of values of its symbols: its plan, or None, and how its results come of what that makes and of the inputs. All that can
+    be looked up once is: a call of a small graph takes as long as its plan otherwise."""
+
+    def __init__(self, graph, plan, text):
+        self.plan, self.form, self.views = plan, None, {}
+        place = {node: i for i, node in enumerate(graph.inputs + graph.computed)}
+        self.n_inputs = len(graph.inputs)
+        self.results = []  # (None, a number), or (which tensor, the views of it that are to be taken, the first first)
+        for node, chain in graph.results:
+            if chain is None:
+                self.results.append((None, text.scalar(node) if isinstance(node, torch.fx.Node) else node))
+                continue
+            views = [(n.target, [[text.scalar(x) for x in a] if isinstance(a, (list, tuple)) else text.scalar(a) for a in n.args[1:]],
+                      n.kwargs) for n in chain]
+            self.results.append((place[node], views))
+
+    def __call__(self, tensors):
+        if self.plan:
+            tensors += self.plan(tensors)
+            if self.plan.form is not self.form:  # results lie in another order than before
+                self.form, self.views = self.plan.form, {}
+        return tuple(x if i is None else self._view(k, i, tensors[i], x) if x else tensors[i] for k, (i, x) in enumerate(self.results))
+
+    def _view(self, k, i, t, chain):
+        """Result k, a view of tensor i. What the plan made lies in the same order each time, so one view stands for all of the chain."""
+        place = self.views.get(k)
+        if place is not None:
+            return torch.as_strided(t, *place)
+        for target, rest, kwargs in chain:
+            t = target(t, *rest, **kwargs)
+        if i >= self.n_inputs:
+            self.views[k] = t.size(), t.stride(), t.storage_offset()
         return t
 
 
@@ -290,8 +312,8 @@ def counts():
     for graph in list(_alive):
         out["graphs"] += 1
         for held in graph.plans.values():
-            if held and held[0]:
-                c = held[0].counts()
+            if held and held.plan:
+                c = held.plan.counts()
                 out["plans"] += 1
                 for name in ("calls", "copies", "copied_bytes", "launches"):
                     out[name] += getattr(c, name)
