@@ -16,6 +16,7 @@
  *     - over the last axis: fuses like that and makes G a row group. Softmax, a norm and a row of a cross entropy are
  *       one launch each. One that cannot fuse into a library's GEMM fuses into G's sibling, the newest row group that
  *       reads the same GEMM or concatenation: a row's maximum and its label are found in one pass over the logits.
+ *       Those that read leaves only, one of them the same, are one launch too: sum(dy) and sum(dy * (x - mean)).
  *     - down the rows of many runs of rows: fuses into the group that makes the rows; a norm's gradient sums its gain's.
  *     - any other founds a column group.
  *
@@ -30,6 +31,7 @@
 
 enum {
     MAX_REDUCTIONS = 24,   /* row reductions of a group: each is a phase of its kernel */
+    MAX_BESIDE = 8,        /* elementwise nodes beneath a reduction of leaves that joins another's group */
     MIN_RUN = 32,          /* rows in a run that is summed where the rows are made ... */
     MIN_RUNS = 128,        /* ... and runs, so that a GPU is busy ... */
     MAX_RUN_COLUMNS = 1024 /* ... and sums that one thread block can hold */
@@ -251,13 +253,63 @@ static bool try_fuse_run_sum(an_planner *w, int32_t id, int32_t g)
     return true;
 }
 
-/* The newest group that reads what closed group g makes, if `id` may share its launch: a value of the forward pass is
- * not computed with one of the backward pass. */
+/* A value of the forward pass is not computed with one of the backward pass. */
+static bool is_of_one_pass(const an_planner *w, int32_t id, int32_t g)
+{
+    return in_backward(w, id) == in_backward(w, w->group[g].anchor);
+}
+
+/* The newest group that reads what closed group g makes, if `id` may share its launch. */
 static int32_t sibling_of(const an_planner *w, int32_t id, int32_t g)
 {
     if (g < 0 || w->group[g].sibling < 0) return -1;
-    const int32_t s = w->group[g].sibling, loss = w->rq->loss;
-    return (id <= loss) == (w->group[s].anchor <= loss) ? s : -1;
+    const int32_t s = w->group[g].sibling;
+    return is_of_one_pass(w, id, s) ? s : -1;
+}
+
+/* What a row reduction reads, where that is leaves and elementwise nodes that nothing else reads. */
+typedef struct reduced {
+    int64_t numel;                                             /* of a row's elements, all rows */
+    int32_t n, member[MAX_BESIDE], n_leaves, leaf[MAX_BESIDE]; /* members: the lower first; leaves: those as large */
+} reduced;
+
+static bool collect_reduced(const an_planner *w, int32_t id, reduced *r)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (n->op == AN_OP_CONST) return true;
+    if (an_is_leaf(w, id)) {
+        if (n->numel != r->numel) return true;
+        if (r->n_leaves == MAX_BESIDE) return false;
+        r->leaf[r->n_leaves++] = id;
+        return true;
+    }
+    const int32_t g = w->node[id].group;
+    if (g < 0 || !w->group[g].leaf_only || w->node[id].n_uses != 1 || !an_is_inlinable(w, id)) return false;
+    for (int s = 0; s < n->n_src; s++)
+        if (!collect_reduced(w, an_base(w, n->src[s]), r)) return false;
+    if (r->n == MAX_BESIDE) return false;
+    r->member[r->n++] = id;
+    return true;
+}
+
+/* Joins the row group of an earlier reduction of one of the same leaves, with all that is beneath: the leaf is then read once. */
+static bool try_fuse_beside(an_planner *w, int32_t id, const reduced *r)
+{
+    const struct an_tensor *s = w->g->node[w->g->node[id]->src[0]];
+    int32_t g = -1, from = r->n ? w->node[r->member[0]].group : -1, n = 0;
+    for (int i = 0; i < r->n_leaves; i++) g = AN_MAX(g, w->node[r->leaf[i]].reduced_in);
+    if (!is_open_to(w, g, id) || !is_of_one_pass(w, id, g) || w->group[g].rows != s->shape[0] ||
+        w->group[g].cols != s->shape[1] || w->group[g].n_red == MAX_REDUCTIONS)
+        return false;
+    while (n < r->n && w->node[r->member[n]].group == from && try_fuse(w, r->member[n], g)) n++;
+    if (n == r->n && (n == 0 || becomes_rows(w, w->g->node[id]->src[0], g, s->shape[0], s->shape[1]))) {
+        w->group[g].n_red++;
+        w->node[id].group = g;
+        w->node[id].scope = AN_SCOPE_ROW;
+        return true;
+    }
+    while (n-- > 0) w->node[r->member[n]].group = from;
+    return false;
 }
 
 /* A GEMM's result or a concatenation is large: elementwise nodes that cannot be its epilogue read it together. */
@@ -334,23 +386,35 @@ static int32_t anchor_group(an_planner *w, int32_t id)
     }
 }
 
+/* A reduction along rows: into the group of its operand, or of another reduction that reads the same, else it founds one. */
+static void group_row_reduction(an_planner *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id], *s = w->g->node[n->src[0]];
+    an_planner_node *wn = &w->node[id];
+    const int32_t g = newest_producer(w, id);
+    reduced r = {.numel = s->numel};
+    const bool of_leaves = s->shape[1] > 1 && collect_reduced(w, an_base(w, n->src[0]), &r);
+    if (!(of_leaves && try_fuse_beside(w, id, &r)) && !try_fuse_row_reduction(w, id, g) &&
+        !try_fuse_row_reduction(w, id, sibling_of(w, id, g))) {
+        wn->group = group_new(w, AN_FUSION_ROW, id, s->shape[0], s->shape[1]);
+        wn->scope = AN_SCOPE_ROW;
+        if (wn->group < 0) return;
+        if (g >= 0) w->group[g].sibling = wn->group;
+    }
+    for (int i = 0; of_leaves && i < r.n_leaves; i++) w->node[r.leaf[i]].reduced_in = wn->group;
+}
+
 /* A reduction [O,R,C] to [O,1,C]: along the rows when C is 1. */
 static void group_reduction(an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id], *s = w->g->node[n->src[0]];
-    an_planner_node *wn = &w->node[id];
-    const bool row = s->shape[2] == 1;
-    const int32_t g = newest_producer(w, id);
-    if (row && (try_fuse_row_reduction(w, id, g) || try_fuse_row_reduction(w, id, sibling_of(w, id, g)))) return;
-    if (!row && try_fuse_run_sum(w, id, g)) return;
-    wn->group = group_new(w, row ? AN_FUSION_ROW : AN_FUSION_COL, id, s->shape[0], row ? s->shape[1] : s->shape[2]);
-    if (wn->group < 0) return;
-    if (row) {
-        if (g >= 0) w->group[g].sibling = wn->group;
-        wn->scope = AN_SCOPE_ROW;
-    } else {
-        w->group[wn->group].red = s->shape[1];
-        w->group[wn->group].lanes = 8;
+    if (s->shape[2] == 1) {
+        group_row_reduction(w, id);
+    } else if (!try_fuse_run_sum(w, id, newest_producer(w, id))) {
+        const int32_t g = w->node[id].group = group_new(w, AN_FUSION_COL, id, s->shape[0], s->shape[2]);
+        if (g < 0) return;
+        w->group[g].red = s->shape[1];
+        w->group[g].lanes = 8;
     }
 }
 
@@ -426,7 +490,7 @@ an_status an_pass_fuse(an_planner *w)
 {
     for (int32_t id = 0; id < w->g->n; id++) {
         const an_op op = (an_op)w->g->node[id]->op;
-        w->node[id].group = -1;
+        w->node[id].group = w->node[id].reduced_in = -1;
         if (!w->node[id].live || an_is_view(w, id) || op == AN_OP_LEAF || op == AN_OP_ASSIGN ||
             (op == AN_OP_CONST && !w->node[id].as_copy))
             continue;

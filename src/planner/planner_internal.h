@@ -64,9 +64,11 @@ typedef struct an_fusion_group {
 } an_fusion_group;
 
 typedef struct an_planner_node {
-    int32_t group;   /* -1: leaf, view or dead */
-    int32_t value;   /* index into an_plan.value, -1; lowering sets it to the copy's once a copy is made */
-    uint8_t live;    /* liveness */
+    int32_t group; /* -1: leaf, view or dead */
+    int32_t
+        reduced_in; /* fuse: of a leaf, the newest group with a row reduction of leaves alone, this one among them; -1 */
+    int32_t value;  /* index into an_plan.value, -1; lowering sets it to the copy's once a copy is made */
+    uint8_t live;   /* liveness */
     uint8_t as_copy; /* insert_copies: a view or constant that is written to memory */
     uint8_t stored;  /* materialize, remat_select, layout */
     uint8_t operand; /* materialize: a root, or a reader needs it in memory */

@@ -33,6 +33,47 @@ static void a_norm_is_one_row_group_of_two_reductions(void **state)
     plan_close(&p);
 }
 
+static void row_sums_that_read_one_leaf_are_one_launch(void **state)
+{
+    (void)state;
+    for (int later = 0; later < 2; later++) { /* whichever of them comes first */
+        plan_case p;
+        plan_open(&p);
+        an_tensor *dy = plan_param(&p, 8, 16), *x = plan_param(&p, 8, 16), *b, *a;
+        if (later) {
+            b = SUM(MUL(dy, EXP(x)), AN_AXIS(1));
+            a = SUM(dy, AN_AXIS(1));
+        } else {
+            a = SUM(dy, AN_AXIS(1));
+            b = SUM(MUL(dy, EXP(x)), AN_AXIS(1));
+        }
+        plan_root(&p, a);
+        plan_root(&p, b);
+        plan_run(&p, "fuse");
+        assert_int_equal(plan_group(&p, a), plan_group(&p, b));
+        assert_int_equal(plan_group_of(&p, a)->kind, AN_FUSION_ROW);
+        plan_close(&p);
+    }
+}
+
+static void row_sums_of_leaves_stay_apart_where_they_share_none_or_something_else_reads_what_they_sum(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *x = plan_param(&p, 8, 16), *y = plan_param(&p, 8, 16), *e = EXP(x), *a = SUM(x, AN_AXIS(1)),
+              *other = SUM(y, AN_AXIS(1)), *b = SUM(e, AN_AXIS(1)), *reader = MUL(e, e);
+    plan_root(&p, a);
+    plan_root(&p, other);
+    plan_root(&p, b);
+    plan_root(&p, reader);
+    plan_run(&p, "fuse");
+    assert_int_not_equal(plan_group(&p, a), plan_group(&p, other));
+    assert_int_not_equal(plan_group(&p, a), plan_group(&p, b));
+    assert_int_equal(plan_group(&p, b), plan_group(&p, reader));
+    plan_close(&p);
+}
+
 static void what_follows_a_gemm_is_its_epilogue(void **state)
 {
     (void)state;
@@ -136,6 +177,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chain_of_elementwise_nodes_is_one_group),
         cmocka_unit_test(a_norm_is_one_row_group_of_two_reductions),
+        cmocka_unit_test(row_sums_that_read_one_leaf_are_one_launch),
+        cmocka_unit_test(row_sums_of_leaves_stay_apart_where_they_share_none_or_something_else_reads_what_they_sum),
         cmocka_unit_test(what_follows_a_gemm_is_its_epilogue),
         cmocka_unit_test(a_gemm_of_a_library_is_closed),
         cmocka_unit_test(a_sum_down_the_columns_is_a_group_of_its_own),
