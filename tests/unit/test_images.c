@@ -137,6 +137,28 @@ static void an_image_of_the_right_size_is_not_changed(void **state)
     for (size_t i = 5 * 15; i < sizeof to; i++) assert_int_equal(to[i], 0);
 }
 
+static void a_part_beside_the_image_is_its_pixels_and_black(void **state)
+{
+    (void)state;
+    enum { H = 7, W = 9, MOST = 3 };
+    for (int C = 1; C <= MOST; C++)
+        for (int left = -W; left <= W; left++)
+            for (int flip = 0; flip < 2; flip++) {
+                uint8_t from[H * W * MOST], to[H * W * MOST];
+                for (size_t i = 0; i < sizeof from; i++) from[i] = (uint8_t)(1 + i * 37 % 255);
+                const an_image x = {from, H, W, C, NULL};
+                an_image_part p = an_image_middle(&x, H, W);
+                p.flip = flip;
+                p.left = left * 65536;
+                assert_int_equal(an_image_fit(NULL, &x, &p, H, W, to), AN_OK);
+                for (int i = 0; i < H * W * C; i++) {
+                    const int row = i / (W * C), at = i / C % W, pixel = (flip ? W - 1 - at : at) + left;
+                    const int want = pixel >= 0 && pixel < W ? from[(row * W + pixel) * C + i % C] : 0;
+                    assert_int_equal(to[i], want);
+                }
+            }
+}
+
 static void a_flat_image_stays_flat_at_every_size(void **state)
 {
     (void)state;
@@ -244,6 +266,7 @@ int main(void)
         cmocka_unit_test(a_png_is_read_in_colours_and_in_grey),
         cmocka_unit_test(a_bomb_is_refused_by_its_header),
         cmocka_unit_test(an_image_of_the_right_size_is_not_changed),
+        cmocka_unit_test(a_part_beside_the_image_is_its_pixels_and_black),
         cmocka_unit_test(a_flat_image_stays_flat_at_every_size),
         cmocka_unit_test(the_built_in_shapes_are_split_and_named),
         cmocka_unit_test(folders_are_classes_and_each_tenth_file_is_for_validation),

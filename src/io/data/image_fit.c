@@ -11,12 +11,13 @@ enum { ONE = 1 << 14 };
 #define UNIT ((int64_t)1 << 16)
 
 /* Samples along one axis: sample i is the sum of weight[i * taps + k] * source[first[i] + k] over k < count[i]; pixels that do not count are
- * not among them. */
+ * not among them. Samples run[0] to run[1] - 1 are neighbouring pixels as they are: all, where an image keeps its size. */
 typedef struct samples {
     int taps;
     int64_t *first;
     int *count;
     int32_t *weight;
+    int run[2];
 } samples;
 
 static void free_samples(samples *s)
@@ -64,6 +65,21 @@ static void weigh(samples *s, int i, int64_t at, int64_t length, int n)
     w[best] += (int32_t)(ONE - sum);
 }
 
+static bool is_pixel(const samples *s, int i)
+{
+    return s->count[i] == 1 && s->weight[(size_t)i * (size_t)s->taps] == ONE;
+}
+
+static void find_run(samples *s, int n)
+{
+    int from = 0;
+    while (from < n && !is_pixel(s, from)) from++;
+    int to = from;
+    while (to < n && is_pixel(s, to) && s->first[to] == s->first[from] + (to - from)) to++;
+    s->run[0] = from;
+    s->run[1] = to;
+}
+
 static bool make_samples(samples *s, int64_t at, int64_t length, int n, int64_t extent)
 {
     const int64_t step = AN_MAX(length / n, 1), reach = AN_MAX(step, UNIT);
@@ -76,6 +92,7 @@ static bool make_samples(samples *s, int64_t at, int64_t length, int n, int64_t 
         weigh(s, i, at, length, n);
         trim(s, i, extent);
     }
+    find_run(s, n);
     return true;
 }
 
@@ -103,16 +120,34 @@ static inline void fit_sample(const uint8_t *x, int C, const int32_t *w, int cou
     }
 }
 
+/* Pixels as they are, from right to left where it is flipped. */
+static void copy_run(const uint8_t *x, int C, int pixels, bool flip, uint8_t *out)
+{
+    if (!flip) {
+        memcpy(out, x, (size_t)pixels * (size_t)C);
+        return;
+    }
+    for (int i = 0; i < pixels; i++)
+        for (int c = 0; c < C; c++)
+            out[(size_t)(pixels - 1 - i) * (size_t)C + (size_t)c] = x[(size_t)i * (size_t)C + (size_t)c];
+}
+
 /* A row of the image as `n` samples of C channels, from right to left where it is flipped. */
 static void fit_row(const uint8_t *from, int C, const samples *s, int n, bool flip, uint8_t *line)
 {
     for (int i = 0; i < n; i++) {
-        uint8_t *out = line + (size_t)(flip ? n - 1 - i : i) * (size_t)C;
+        const int pixels = i == s->run[0] ? s->run[1] - i : 0;
+        uint8_t *out = line + (size_t)(flip ? n - AN_MAX(pixels, 1) - i : i) * (size_t)C;
+        const uint8_t *x = from + s->first[i] * C;
         const int32_t *w = s->weight + (size_t)i * (size_t)s->taps;
-        if (C == 3) /* a constant, for the compiler */
-            fit_sample(from + s->first[i] * 3, 3, w, s->count[i], out);
-        else
-            fit_sample(from + s->first[i] * C, C, w, s->count[i], out);
+        if (pixels > 0) {
+            copy_run(x, C, pixels, flip, out);
+            i += pixels - 1;
+        } else if (C == 3) { /* a constant, for the compiler */
+            fit_sample(x, 3, w, s->count[i], out);
+        } else {
+            fit_sample(x, C, w, s->count[i], out);
+        }
     }
 }
 
@@ -121,6 +156,10 @@ static void fit_columns(const uint8_t *band, int64_t first, const samples *s, in
 {
     const int32_t *w = s->weight + (size_t)i * (size_t)s->taps;
     const uint8_t *x = band + (size_t)(s->first[i] - first) * row_bytes, *y = x + row_bytes;
+    if (is_pixel(s, i)) {
+        memcpy(out, x, row_bytes);
+        return;
+    }
     if (s->count[i] == 2) {
         const uint32_t v = (uint32_t)w[0], u = (uint32_t)w[1];
         for (size_t b = 0; b < row_bytes; b++) out[b] = (uint8_t)((ONE / 2 + v * x[b] + u * y[b]) / ONE);
