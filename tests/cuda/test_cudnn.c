@@ -153,7 +153,7 @@ static void each_is_one_call_of_the_library(void **state)
     fake_clean();
 }
 
-/* In float32, in exact mode, where it is refused, absent, does not start, or has no algorithm: our own kernels. */
+/* Forward in float16, in float32, in exact mode, where it is refused, absent, does not start, or has no algorithm: our own kernels. */
 static void without_it_our_own_kernels_run(void **state)
 {
     (void)state;
@@ -165,6 +165,9 @@ static void without_it_our_own_kernels_run(void **state)
                                               {"FAKE_CUDNN_NONE", "1"}};
     if (fake_is_real()) test_skip("a real driver answers: only the stand-in can be told what it has");
     calls_of(&convs[0], FORWARD, AN_BF16, false);
+    const calls half = calls_of(&convs[0], FORWARD, AN_F16, false); /* the library loses -inf there */
+    assert_int_equal(half.convs, 0);
+    assert_int_not_equal(half.kernels, 0);
     for (int form = 0; form < FORMS; form++) {
         const calls plain = calls_of(&convs[0], form, AN_F32, false);
         assert_int_equal(plain.convs, 0);

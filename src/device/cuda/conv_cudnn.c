@@ -241,11 +241,13 @@ static bool is_started(an_cuda_convs *l)
     return l->handle;
 }
 
-/* Groups that our own kernels do as fast or faster (bench/conv): of a number of channels that the library's tiles do not
- * divide, and in tf32 all gradients of weights. */
+/* Forward in float16, where the library's result is 0 in place of -inf (seen with version 9 on an H200), so that an
+ * overflow would go on as a plausible number. And groups that our own kernels do as fast or faster (bench/conv): of a number of
+ * channels that the library's tiles do not divide, and in tf32 all gradients of weights. */
 static bool is_ours(const conv_shape *c)
 {
     const int32_t inner = c->channels / c->groups;
+    if (c->what == FORWARD && c->dtype == AN_F16) return true;
     return c->groups > 1 && ((inner & (inner - 1)) || (c->what == DW && c->dtype == AN_F32));
 }
 
