@@ -8,7 +8,8 @@
 #     float32   losses of one GPU and N, with N micro-batches, within 1e-5 relative
 #     several   two micro-batches a rank, whose last is exchanged beside its backward pass: losses of one GPU, and overlap=false's bits
 #     sums      doctor's curve of sums by the GPUs, each checked
-#     killed    a rank is killed: exit code 2, a sentence, nothing left; the run goes on with one GPU
+#     killed    KILLS times (4) a rank is killed, while it starts or in training: exit code 2 within 15 s, a sentence, nothing left;
+#               the run goes on with one GPU
 #     speed     GPT-2 124M, bf16, 64 x 1024 tokens a GPU: tokens/s of one and of N, and the share of N times one; with
 #               overlap=false, with two micro-batches a GPU and with shard=moments; memory of each setting. Not with SHARE
 set -u
@@ -95,25 +96,48 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
     check "sums: doctor measures $n ranks, each sum is right" $code
     "$a" doctor measure=false >"$logs/doctor"
 
-    rm -rf "$logs/killed"
-    (ranks "$a" train $small max_iters=1000000 eval_interval=20 log_interval=10 device="$device" data="$text" out="$logs/killed" --quiet \
-        2>"$logs/killed.err") &
-    watcher=$!
-    tries=0
-    while [ ! -e "$logs/killed/last.safetensors" ] && [ $tries -lt 60 ]; do sleep 1 && tries=$((tries + 1)); done
-    # The last process of the run: the watcher's second child; of those that were started here, the one that was told it is rank 1.
-    victim=
-    for pid in $(pgrep -x -f "$a train .* out=$logs/killed --quiet.*"); do
-        if [ -z "$share" ] || tr '\0' '\n' <"/proc/$pid/environ" | grep -qx RANK=1; then victim=$pid; fi
+    # Half of the kills while the ranks start and connect, at another moment each; the others in training.
+    worst=0 bad=0 kills=0 steps=
+    while [ $kills -lt "${KILLS:-4}" ]; do
+        kills=$((kills + 1)) run=$logs/killed$kills
+        moment=$(echo "$kills" | awk '{ print 0.5 + $1 * 37 % 28 / 10 }')
+        rm -rf "$run"
+        (ranks "$a" train $small max_iters=1000000 eval_interval=20 log_interval=10 device="$device" data="$text" out="$run" --quiet 2>"$run.err") &
+        watcher=$!
+        tries=0
+        if [ $((kills % 2)) -eq 1 ]; then
+            while [ ! -e "$run/last.safetensors" ] && [ $tries -lt 600 ]; do sleep 0.1 && tries=$((tries + 1)); done
+        fi
+        sleep "$moment"
+        # A child of the watcher, which is the oldest; of ranks that were started here, the one that was told it is rank 1.
+        ours="$a train .* out=$run --quiet.*" victim= place=0
+        if [ -n "$share" ]; then
+            for pid in $(pgrep -x -f "$ours"); do
+                if tr '\0' '\n' <"/proc/$pid/environ" | grep -qx RANK=1; then victim=$pid; fi
+            done
+        else
+            for pid in $(pgrep -P "$(pgrep -o -x -f "$ours")"); do
+                [ $((place % n)) -ne $((kills / 2 % n)) ] || victim=$pid
+                place=$((place + 1))
+            done
+        fi
+        began=$(date +%s%N)
+        if [ -z "$victim" ] || ! kill -9 "$victim"; then
+            say "       kill $kills: nothing was running after $moment s" && bad=$((bad + 1))
+        fi
+        wait $watcher
+        code=$?
+        took=$((($(date +%s%N) - began) / 1000000))
+        [ $took -le $worst ] || worst=$took
+        say "       kill $kills after $moment s: exit code $code after $took ms: $(tail -n 1 "$run.err")"
+        if [ $code -ne 2 ] || [ $took -gt 15000 ] || pgrep -x -f "$ours" >/dev/null; then bad=$((bad + 1)); fi
+        [ -e "$run/last.safetensors" ] || continue # killed before the first checkpoint
+        step=$("$a" inspect "$run" --json | sed -n '1s/.*"step":\([0-9]*\).*/\1/p')
+        steps="$steps $step"
+        "$a" resume "$run" max_iters=$((step + 5)) --quiet 2>>"$run.err" || bad=$((bad + 1))
     done
-    kill -9 "$victim"
-    began=$(date +%s)
-    wait $watcher
-    code=$?
-    say "       killed: exit code $code after $(($(date +%s) - began)) s: $(tail -n 1 "$logs/killed.err")"
-    step=$("$a" inspect "$logs/killed" --json | sed -n '1s/.*"step":\([0-9]*\).*/\1/p')
-    [ $code -eq 2 ] && "$a" resume "$logs/killed" max_iters=$((step + 5)) --quiet 2>>"$logs/killed.err"
-    check "a killed rank ends all, and one GPU goes on after $step updates" $?
+    [ $bad -eq 0 ] && [ -n "$steps" ]
+    check "$kills killed ranks: all end within $worst ms, nothing is left, and one GPU goes on after$steps updates" $?
 
     together f32_apart $small device="$device" overlap=false
     [ -n "$(hash_of "$logs/f32_apart")" ] && [ "$(hash_of "$logs/f32_n")" = "$(hash_of "$logs/f32_apart")" ]
