@@ -25,6 +25,8 @@ static const an_config_field fields[] = {
      "an update stage by stage: where it runs, what it moves, what it waits for, what may fail"},
     {"devices", AN_CONFIG_INT, AT(scaling.devices), "1", 1, 4096, NULL,
      "as if so many devices trained together: the bill of one rank, and with update_ms how fast they would be"},
+    {"ranks", AN_CONFIG_INT, AT(scaling.ranks), "1", 1, 4096, NULL,
+     "the same, under the name that `train` has for processes"},
     {"link", AN_CONFIG_TEXT, AT(scaling.link), "nvlink", 0, 0, "nvlink|pcie|10gbe|wifi",
      "of these: what connects them"},
     {"update_ms", AN_CONFIG_FLOAT, AT(scaling.update_ms), "0", 0, 1e9, NULL,

@@ -23,14 +23,14 @@ an_status an_plan_what_if_json(an_err *err, const an_session *r, const an_estima
 
 /* The update's memory over its launches: on a terminal, with the largest tensors; as a picture, stacked by kind. */
 an_status an_plan_timeline(an_err *err, const an_session *r, const an_estimate *p);
-/* What devices=N link=L update_ms=T asks for: an update shared by several devices. */
+/* What devices=N (or ranks=N) link=L update_ms=T asks for: an update shared by several devices. */
 typedef struct an_plan_scaling {
-    int64_t devices;
+    int64_t devices, ranks;
     char link[AN_CONFIG_TEXT_BYTES];
     double update_ms; /* of one device; 0: not told */
 } an_plan_scaling;
-/* The run is then one of so many ranks, that do not exist: c->comm is the caller's to close. */
-an_status an_plan_be_rank(an_err *err, const an_plan_scaling *v, an_train_config *c);
+/* The run is then one of so many ranks, that do not exist: c->comm is the caller's to close. v->devices is their number from here on. */
+an_status an_plan_be_rank(an_err *err, an_plan_scaling *v, an_train_config *c);
 void an_plan_put_scaling(const an_session *r, const an_plan_scaling *v, an_text *out);
 void an_plan_print_scaling(const an_session *r, const an_plan_scaling *v);
 an_status an_plan_trace(an_err *err, const an_session *r, const an_estimate *p, bool json);

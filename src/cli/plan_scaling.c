@@ -9,8 +9,12 @@
 #include <string.h>
 
 /* Makes the run that is planned one of so many ranks, which are never started. */
-an_status an_plan_be_rank(an_err *err, const an_plan_scaling *v, an_train_config *c)
+an_status an_plan_be_rank(an_err *err, an_plan_scaling *v, an_train_config *c)
 {
+    if (v->ranks > 1 && v->devices > 1)
+        return an_fail(err, AN_E_USAGE, "ranks=%lld and devices=%lld: each device is a rank; leave one of them out",
+                       (long long)v->ranks, (long long)v->devices);
+    v->devices = AN_MAX(v->devices, v->ranks);
     if (v->update_ms > 0 && v->devices < 2)
         return an_fail(err, AN_E_USAGE, "update_ms= is for a prediction of several devices: add devices=2 or more");
     if (v->devices < 2) return AN_OK;

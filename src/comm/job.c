@@ -148,9 +148,20 @@ static void make_key(const launcher *l, an_comm_job *j)
         snprintf(j->key + used, sizeof j->key - (size_t)used, "/%ld", (long)getppid());
 }
 
+/* MPICH's `mpiexec -pmi-port` does not tell a process how many there are: each would train alone, all into one folder. */
+static an_status check_told(an_err *err)
+{
+    if (!getenv("PMI_PORT") || !getenv("PMI_ID") || getenv("PMI_SIZE")) return AN_OK;
+    return an_fail(
+        err, AN_E_USAGE,
+        "PMI_PORT and PMI_ID are in the environment without PMI_SIZE: mpiexec -pmi-port does not say how many "
+        "processes it started; leave -pmi-port out, or unset both to train with this process alone");
+}
+
 an_status an_comm_job_read(an_err *err, an_comm_job *out)
 {
     *out = (an_comm_job){.ranks = 1};
+    AN_TRY(check_told(err));
     for (size_t i = 0; i < AN_COUNT(launchers); i++) {
         const launcher *l = &launchers[i];
         an_comm_job j = {0};

@@ -4,7 +4,7 @@
  *             together), and every message: to each other rank
  *                 tag 1   a note: "I am in collective 17, which adds 4096 bytes", or "I have failed: SENTENCE", or "I leave"
  *                 tag 2   the data of a collective that both have announced alike
- * Invariants: no call of MPI waits. Messages are nonblocking, and are asked after (MPI_Test) until they are done, a rank has
+ * Invariants: no call of MPI waits, but its first, which another thread watches. Messages are nonblocking, and are asked after (MPI_Test) until they are done, a rank has
  *             failed or left, or the time is up. One receive a rank is open for its next note, always: a failure arrives
  *             whatever this rank is doing. Data are sent to a rank only after its note has come and is the same as this
  *             rank's, so a mismatch leaves no message behind. MPI keeps messages of a tag in order: a note that comes early
@@ -24,8 +24,10 @@
 #include "platform/platform.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -584,12 +586,58 @@ const an_comm_transport an_comm_mpi = {.barrier = mpi_barrier,
                                        .carrier = mpi_carrier,
                                        .close = mpi_close};
 
+/* MPI_Init_thread comes back when every process of the job has called it: never, where one is another program. The call
+ * cannot be left, and MPI belongs to the thread that made it; so another thread looks at the time, says who waits, and ends
+ * the process when the time is up. Its launcher then ends the job. */
+typedef struct start_watch {
+    const an_comm_job *job;
+    double timeout_s;
+    atomic_bool started;
+} start_watch;
+
+static void *watch_start(void *arg)
+{
+    enum { TELL_AFTER_S = 5, EXIT_CODE = 2 };
+    start_watch *w = arg;
+    const an_comm_job *j = w->job;
+    an_wait_clock clock = {0};
+    char sentence[256];
+    for (bool told = false; !atomic_load(&w->started);) {
+        const double waited_s = an_wait_clock_ask(&clock);
+        const bool over = waited_s >= w->timeout_s;
+        if (over || (waited_s >= TELL_AFTER_S && !told)) {
+            snprintf(sentence, sizeof sentence,
+                     "rank %d %s%.0f s in MPI_Init_thread for another of the %d processes that %s started: all must be "
+                     "anneal%s",
+                     j->rank, over ? "has waited " : "waits since ", waited_s, j->ranks, j->launcher,
+                     over ? "; ANNEAL_COMM_TIMEOUT=SECONDS waits longer" : "");
+            told = true;
+            if (j->waits) j->waits(sentence);
+        }
+        if (over) _exit(EXIT_CODE);
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+    return NULL;
+}
+
+/* MPI's own code of the call. */
+static int init_in_time(const an_comm_job *j, const an_comm *c, const an_mpi_library *f, int *level)
+{
+    start_watch w = {.job = j, .timeout_s = c->timeout_s};
+    pthread_t thread;
+    const bool watched = pthread_create(&thread, NULL, watch_start, &w) == 0;
+    const int code = f->init_thread(NULL, NULL, SERIALIZED, level);
+    atomic_store(&w.started, true);
+    if (watched) pthread_join(thread, NULL);
+    return code;
+}
+
 static an_status begin(an_err *err, const an_comm_job *j, an_comm *c, an_mpi_library *f)
 {
     int is_on = 0, level = 0, rank = -1, ranks = 0;
     if (f->initialized(&is_on) != 0 || is_on)
         return an_fail(err, AN_E_USAGE, "MPI was initialized in this process before; a process joins one job");
-    const int code = f->init_thread(NULL, NULL, SERIALIZED, &level);
+    const int code = init_in_time(j, c, f, &level);
     if (code != 0) return an_fail(err, AN_E_ENV, "MPI_Init_thread of %s fails with code %d", f->version, code);
     c->mpi->f = *f; /* from here on mpi_close ends MPI */
     f->comm_set_errhandler(f->world, f->errors_return);

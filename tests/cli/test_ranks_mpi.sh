@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_ranks_mpi.sh: ranks over MPI, by Open MPI's and MPICH's launchers, each with its own library: the bits of ranks that share memory; a
 # killed rank and ranks with other settings end all; what cannot run is a sentence.
-plan=7
+plan=9
 . "$(dirname "$0")/tap.sh"
 unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE PMI_FD SLURM_STEP_ID ANNEAL_MPI
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -37,6 +37,7 @@ for launcher in mpirun.openmpi mpirun.mpich; do
     if ! command -v $launcher >/dev/null 2>&1 || ! command -v timeout >/dev/null 2>&1; then
         skip "$launcher: the bits of shared memory" "$launcher is not installed"
         skip "$launcher: other settings and a killed rank end all" "$launcher is not installed"
+        skip "$launcher: a job with another program in it ends" "$launcher is not installed"
         skip "$launcher: another library than the launcher's is a sentence" "$launcher is not installed"
         continue
     fi
@@ -68,6 +69,12 @@ for launcher in mpirun.openmpi mpirun.mpich; do
     rm -rf "$dir/killed"
     ok "$launcher: ranks with other settings end with one sentence that names the host; a killed rank ends all, the checkpoint is whole"
 
+    # MPI's first call waits for every process of the job, and one of these never comes
+    ANNEAL_COMM_TIMEOUT=6 mpi $launcher -n 1 "$program" train macbook out="$dir/mixed" $settings max_iters=20 transport=mpi : -n 1 sleep 20
+    [ "$code" -ne 0 ] || fault "a job with another program ends with 0"
+    grep -q "in MPI_Init_thread for another of the 2 processes that mpi[a-z]* started\|rank 0 .*waited" "$dir/stderr" || fault "$(cat "$dir/stderr")"
+    ok "$launcher: a job with another program in it ends in time, with a sentence"
+
     other=libmpich.so.12
     [ $launcher = mpirun.openmpi ] || other=libmpi.so.40
     # shellcheck disable=SC2086
@@ -88,6 +95,10 @@ one_line stderr
 RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 run train macbook out="$dir/no" gradient_accumulation_steps=4
 [ "$code" -ne 0 ] || fault "torchrun's ranks on two hosts train"
 says stderr "mpirun -n 4 --host"
+one_line stderr
+PMI_PORT=host:1 PMI_ID=1 run train macbook out="$dir/no" gradient_accumulation_steps=4
+code_is 1
+says stderr "leave -pmi-port out"
 one_line stderr
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 ANNEAL_MPI=/nonexistent/libmpi.so run train macbook out="$dir/no"
 code_is 2

@@ -109,6 +109,12 @@ done
 run plan macbook $more devices=4 link=pcie update_ms=20 --json
 code_is 0
 says stdout '"link":"pcie","scaling":[{"devices":2,"exchange_ms":'
+told=$(grep -o -e '"peak_bytes":[0-9]*' -e '"scaling":.*' "$dir/stdout")
+run plan macbook $more ranks=4 link=pcie update_ms=20 --json
+equal "$(grep -o -e '"peak_bytes":[0-9]*' -e '"scaling":.*' "$dir/stdout")" "$told" "the plan of ranks=4 and of devices=4"
+run plan macbook $more ranks=2 devices=2
+code_is 1
+says stderr "each device is a rank"
 run plan macbook $more devices=4 link=pcie update_ms=20
 says stdout "of as many times one"
 says stdout "after the backward pass"

@@ -50,8 +50,8 @@ typedef struct channel {
 } channel;
 
 typedef struct job {
-    _Atomic int finalized[RANKS], aborted; /* the exit code plus 1 */
-    channel channels[RANKS][RANKS][TAGS];  /* [from][to][tag] */
+    _Atomic int arrived, finalized[RANKS], aborted; /* aborted: the exit code plus 1 */
+    channel channels[RANKS][RANKS][TAGS];           /* [from][to][tag] */
 } job;
 
 typedef struct message {
@@ -278,6 +278,9 @@ EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     shared = mmap(NULL, sizeof(job), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (shared == MAP_FAILED) return ERR_OTHER;
+    atomic_fetch_add(&shared->arrived, 1);
+    while (atomic_load(&shared->arrived) < ranks_)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* as libraries do */
     stage = 1;
     *provided = getenv("FAKE_MPI_LEVEL") ? atoi(getenv("FAKE_MPI_LEVEL")) : required;
     return 0;

@@ -2,7 +2,7 @@
 # test_fake_mpi.sh: ranks over the strict stand-in of MPI (fake_mpi.c), with the handles of both families. It notices every misuse that
 # misuse.c commits; then a complaint of it is a mistake of src/comm: none in any collective, failure, or failed call, and the bits are
 # those of shared memory. Mistakes planted in the transport (mutants.list) are found. Needs no MPI.
-plan=6
+plan=7
 . "$(dirname "$0")/../cli/tap.sh"
 unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE PMI_FD SLURM_STEP_ID ANNEAL_MPI ANNEAL_COMM_TIMEOUT
 build=${AN_BUILD:-build}
@@ -10,7 +10,7 @@ here=$(dirname "$0")
 comm=$build/tests/unit/test_comm
 if [ -n "${WRAP:-}" ] || [ "$(uname)" != Linux ] || ! command -v timeout >/dev/null 2>&1; then
     for name in "every misuse is noticed" "every promise holds" "the bits are those of shared memory" "a call that fails ends all ranks" \
-        "calls of one thread only are refused" "planted mistakes are found"; do
+        "a rank alone ends" "calls of one thread only are refused" "planted mistakes are found"; do
         skip "$name" "the stand-in wants Linux, timeout and no wrapper"
     done
     done_testing
@@ -112,6 +112,15 @@ FAKE_MPI_FAIL=MPI_Finalize:1:1 ranks open_mpi 2 "$program" train macbook out="$d
 clean "MPI_Finalize fails"
 equal "$(state_hash "$dir/last")" "$(state_hash "$dir/shared")" "the state where MPI_Finalize fails"
 ok "a call that fails ends both ranks with one sentence that names call, rank and host, and nothing is called after MPI_Abort"
+
+began=$(date +%s)
+OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 ANNEAL_COMM_TIMEOUT=6 ANNEAL_MPI="$dir/open_mpi.so" FAKE_MPI_FILE="$dir/alone" \
+    run train macbook out="$dir/no" transport=mpi gradient_accumulation_steps=4
+code_is 2
+says stderr "rank 0 waits since 5 s in MPI_Init_thread for another of the 2 processes that mpirun started"
+says stderr "rank 0 has waited 6 s in MPI_Init_thread"
+[ $(($(date +%s) - began)) -lt 60 ] || fault "a rank alone has waited $(($(date +%s) - began)) s"
+ok "a rank whose others never call MPI ends in time"
 
 FAKE_MPI_LEVEL=1 ranks open_mpi 2 "$comm" sums
 clean "a library for one thread"
