@@ -2,7 +2,7 @@
  *
  *     for (int64_t r = t->row0; r < t->row1; r++) {
  *         float s5[32];  ...                            a reduction along the row: 32 virtual lanes, so that its bits
- *         for (c0 ...) AN_EACH for (l < 32) {           are those of the tree in base/exact.h on every device
+ *         for (c0 ...) AN_LANES for (l < 32) {          are those of the tree in base/exact.h on every device
  *             const float v0 = x0[r * 384 + c];         load
  *             const float v1 = an_exp(v0);              elementwise, from ops.def
  *             s5[l] += v1;
@@ -536,7 +536,7 @@ static void lanes_of_row(const an_loop_kernel *p, int phase, int64_t full, an_te
 {
     an_text_printf(
         out,
-        "        for (int64_t c0 = 0; c0 < %lld; c0 += 32) {\n            AN_EACH for (int l = 0; l < 32; l++) {\n"
+        "        for (int64_t c0 = 0; c0 < %lld; c0 += 32) {\n            AN_LANES for (int l = 0; l < 32; l++) {\n"
         "                const int64_t c = c0 + l;\n",
         (long long)full);
     column_body(p, phase, "                ", true, false, NULL, out);
@@ -649,9 +649,10 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
             continue;
         }
         char e[32];
-        snprintf(e, sizeof e, "s%d[0]", i);
-        an_text_printf(out, "        AN_FOLD(s%d, 32, %s);\n        const %s v%d = ", i,
-                       in->op == AN_OP_MAX ? "an_max" : "AN_PLUS", an_c_computed[in->dtype], i);
+        const bool sum = in->op == AN_OP_SUM && !strcmp(an_c_computed[in->dtype], "float");
+        if (!sum) an_text_printf(out, "        AN_FOLD(s%d, 32, %s);\n", i, in->op == AN_OP_MAX ? "an_max" : "AN_PLUS");
+        an_text_printf(out, "        const %s v%d = ", an_c_computed[in->dtype], i);
+        snprintf(e, sizeof e, sum ? "an_sum32(s%d)" : "s%d[0]", i);
         an_c_rounded(in->dtype, e, out);
         an_text_puts(out, ";\n");
     }
@@ -702,8 +703,12 @@ void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text 
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_COLSUM)
             an_text_printf(out, "    float d%d[%d][%lld];\n", i, AN_RUN_LANES, (long long)p->cols);
-    an_text_puts(out, "    const int64_t col0 = t->col0, col1 = t->col1; /* stores of bytes may alias the tile */\n    "
-                      "(void)col0, (void)col1;\n");
+    if (an_takes_whole_rows(p)) /* known to the compiler, a row has no remainder to be compiled for */
+        an_text_printf(out, "    const int64_t col0 = 0, col1 = %lld;\n", (long long)p->cols);
+    else
+        an_text_puts(out,
+                     "    const int64_t col0 = t->col0, col1 = t->col1; /* stores of bytes may alias the tile */\n");
+    an_text_puts(out, "    (void)col0, (void)col1;\n");
     if (p->shape == AN_COL) {
         an_c_columns(p, out);
         an_text_puts(out, "}\n");

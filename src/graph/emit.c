@@ -466,7 +466,7 @@ static bool take_sources(an_graph *g, const an_emit_args *e, an_tensor **src, dr
 
 /* a + b and b + a are one node: the older operand comes first. Exact for these ops (MAXIMUM is not: zeros of two
  * signs). */
-static bool commutes(an_op op)
+bool an_op_commutes(an_op op)
 {
     return op == AN_OP_ADD || op == AN_OP_MUL || op == AN_OP_EQ || op == AN_OP_NE || op == AN_OP_AND ||
            op == AN_OP_OR || op == AN_OP_XOR;
@@ -591,7 +591,7 @@ an_tensor *an_emit(an_graph *g, const an_emit_args *e)
     memset(d.shape, 0, sizeof d.shape);
     d.src[0] = d.src[1] = 0;
     if (!take_sources(g, e, src, &d, &changed)) return g->poison;
-    if (e->n_src == 2 && d.src[0] > d.src[1] && commutes(e->op) && !g->keep_duplicates) {
+    if (e->n_src == 2 && d.src[0] > d.src[1] && an_op_commutes(e->op) && !g->keep_duplicates) {
         order_operands(src, &d);
         changed = true;
     }

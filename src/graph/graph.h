@@ -209,6 +209,7 @@ uint32_t an_graph_stream(an_graph *g);
 /* The only function that appends nodes: checks the sources by the op's rules (an_infer), simplifies (an_fold), merges with
  * an equal node, else appends. Never NULL. */
 struct an_tensor *an_emit(an_graph *g, const an_emit_args *e);
+bool an_op_commutes(an_op op); /* bit for bit, so that operands may change places */
 
 /* Assignments, ordered: the state behind `leaf` takes `value` at the end of the step. Where `value` reads a state that this
  * step has assigned already, it is built on the assigned value (assign.c). Returns the ASSIGN node, or poison. */

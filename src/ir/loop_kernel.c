@@ -9,6 +9,13 @@ void an_loop_kernel_free(an_loop_kernel *p)
     if (p) an_ix_pool_free(&p->ix);
 }
 
+bool an_takes_whole_rows(const an_loop_kernel *p)
+{
+    bool whole = p->shape == AN_ROW && (p->n_phases > 1 || p->run);
+    for (int i = 0; p->shape == AN_ROW && i < p->n_ins; i++) whole |= p->ins[i].kind == AN_INS_REDUCE;
+    return whole;
+}
+
 int an_op_cost(an_op op)
 {
     switch (op) {

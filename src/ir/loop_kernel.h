@@ -98,6 +98,8 @@ typedef struct an_loop_kernel {
 } an_loop_kernel;
 
 void an_loop_kernel_free(an_loop_kernel *p);
+/* Whether a tile of it always has all columns: what a row's sums, or sums over a run of rows, are needed for. */
+bool an_takes_whole_rows(const an_loop_kernel *p);
 /* One line an instruction: for dumps and golden tests. */
 void an_loop_kernel_print(const an_loop_kernel *p, an_text *out);
 /* Structural check: operands earlier, scopes and phases consistent, indices in range of their argument. */

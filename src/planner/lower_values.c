@@ -156,11 +156,20 @@ static int32_t gather(an_loop_builder *b, const struct an_tensor *n, const an_ix
     return an_loop_append(b, in, phase);
 }
 
+/* Whether operands change places: the graph has the older node first (emit.c), so a constant of several layers is first in all but the one that
+ * made it. Here it is second in all, and their kernels are one. */
+static bool constant_first(const an_planner *w, const struct an_tensor *n)
+{
+    return n->n_src == 2 && an_op_commutes((an_op)n->op) && w->g->node[an_base(w, n->src[0])]->op == AN_OP_CONST &&
+           w->g->node[an_base(w, n->src[1])]->op != AN_OP_CONST;
+}
+
 static int32_t elementwise(an_loop_builder *b, int32_t id, const an_ix *iv, int32_t guard, int phase)
 {
     const struct an_tensor *n = b->w->g->node[id];
+    const bool turn = constant_first(b->w, n);
     int32_t s[3] = {-1, -1, -1};
-    for (int i = 0; i < n->n_src; i++) s[i] = an_loop_value(b, n->src[i], iv, guard, phase);
+    for (int i = 0; i < n->n_src; i++) s[i] = an_loop_value(b, n->src[turn ? 1 - i : i], iv, guard, phase);
     if (b->failed) return 0;
     an_ins in = an_loop_ins(n->op == AN_OP_CAST ? AN_INS_CAST : AN_INS_ELEM, n->dtype, phase);
     in.op = n->op;

@@ -54,9 +54,9 @@ static const struct {
 #define KERNEL_SANITIZE ""
 #endif
 /* Results must not depend on the compiler: no contraction, no reassociation. -fno-math-errno and -fno-trapping-math let
- * loops with square roots and selects be vectorised. -fpeel-loops: the lanes of a row's sum stay in registers, which a loop over
- * four vectors of them keeps in memory. */
-static const char common_flags[] = "-std=gnu17 -O2 -ftree-vectorize -fpeel-loops -ffp-contract=off -fno-math-errno "
+ * loops with square roots and selects be vectorised. -O1: what -O2 adds to it costs gcc a quarter of its time, and kernels
+ * of vectorised loops gain nothing (docs/speed-log.md). */
+static const char common_flags[] = "-std=gnu17 -O1 -ftree-vectorize -ffp-contract=off -fno-math-errno "
                                    "-fno-trapping-math -fPIC -shared -nostdlib -w" KERNEL_SANITIZE;
 /* What a kernel may call. macOS links nothing without its system library, which has the mathematics too. */
 #ifdef __APPLE__
@@ -241,9 +241,11 @@ static an_status look_up(an_err *err, const an_compiler *c, uint64_t key, an_lib
 
 /* ---------------------------------------------------------------------------------------------- compiling */
 
+enum { UNITS_MAX = 8 }; /* compilers beside each other: each reads the prelude, 40 ms */
+
 typedef struct unit { /* a translation unit: kernels compiled together */
     an_text source;
-    uint64_t key;
+    uint64_t key, work; /* work: about what the compiler has to do */
     char c_path[1024], so_path[1024], so_name[32];
 } unit;
 
@@ -262,6 +264,17 @@ static void begin_unit(unit *u)
     an_text_puts(&u->source, an_render_c_prelude(1));
 }
 
+/* About how long gcc takes for a kernel: its loops, its sums, which are folded by a tree, its calculations. */
+static uint64_t work_of(const an_loop_kernel *p)
+{
+    uint64_t work = 20 + 10 * (uint64_t)p->n_phases;
+    for (int i = 0; i < p->n_ins; i++)
+        work += p->ins[i].kind == AN_INS_REDUCE ? 22
+                : p->ins[i].kind == AN_INS_ELEM ? 2 * (uint64_t)an_op_cost((an_op)p->ins[i].op)
+                                                : 1;
+    return work;
+}
+
 static void add_program(unit *u, const an_compiler *c, const an_kernel *k)
 {
     char symbol[32];
@@ -269,6 +282,16 @@ static void add_program(unit *u, const an_compiler *c, const an_kernel *k)
     symbol_name(key, symbol);
     an_render_c(k->u.loop, symbol, false, &u->source);
     u->key = an_hash_u64(key, u->key);
+    u->work += work_of(k->u.loop);
+}
+
+/* The unit that a kernel is added to: the one that has least to compile. */
+static unit *least_of(unit *units, int n_units)
+{
+    unit *least = units;
+    for (int i = 1; i < n_units; i++)
+        if (units[i].work < least->work) least = &units[i];
+    return least;
 }
 
 /* The first line of a compiler's output, printable, at most 200 characters. */
@@ -284,10 +307,10 @@ static const char *first_line(char *output)
 static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, int n_units, an_load_stats *stats,
                               bool *ok)
 {
-    char flags[4][1024], output[4][2000];
-    const char *argv[4][64];
-    const char *const *argvs[4];
-    int codes[4];
+    char flags[UNITS_MAX][1024], output[UNITS_MAX][2000];
+    const char *argv[UNITS_MAX][64];
+    const char *const *argvs[UNITS_MAX];
+    int codes[UNITS_MAX];
     *ok = false;
     for (int i = 0; i < n_units; i++) {
         unit *u = &units[i];
@@ -370,9 +393,9 @@ static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_
 static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, const an_plan *p, const bool *missing,
                                  int n, an_loop_fn *fn, an_library **libs, an_load_stats *stats)
 {
-    unit units[4];
+    unit units[UNITS_MAX];
     memset(units, 0, sizeof units);
-    int n_units = AN_MAX(1, AN_MIN(AN_MIN(jobs, 4), n / 3)), at = 0;
+    int n_units = AN_MAX(1, AN_MIN(AN_MIN(jobs, UNITS_MAX), n / 3));
     an_scratch work;
     an_err quiet = {0};
     if (an_scratch_open(&quiet, c->cache_dir[0] ? c->cache_dir : NULL, &work) != AN_OK) {
@@ -382,7 +405,7 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
     }
     for (int i = 0; i < n_units; i++) begin_unit(&units[i]);
     for (int k = 0; k < p->n_kernels; k++) {
-        if (missing[k]) add_program(&units[at++ % n_units], c, &p->kernel[k]);
+        if (missing[k]) add_program(least_of(units, n_units), c, &p->kernel[k]);
     }
     bool ok = true;
     for (int i = 0; i < n_units; i++) {

@@ -294,11 +294,10 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
                  .col_tasks = 1};
     r.row_chunk = r.rows;
     r.col_chunk = AN_MAX(r.cols, 1);
-    bool reduces = p->shape == AN_ROW && (p->n_phases > 1 || p->run);
-    for (int i = 0; p->shape == AN_ROW && i < p->n_ins; i++) reduces |= p->ins[i].kind == AN_INS_REDUCE;
-    if (!p->rows || (!p->cols && !reduces)) return; /* but a row sum over no columns is still written: 0 */
+    const bool whole = an_takes_whole_rows(p);
+    if (!p->rows || (!p->cols && !whole)) return; /* but a row sum over no columns is still written: 0 */
     const int64_t weight = p->shape == AN_COL ? AN_MAX(p->red, 1) : AN_MAX(turn->t, 1), block = elements_of_task(d, p);
-    if (!reduces && (r.cols * weight > 2 * block || uncut->images)) {
+    if (!whole && (r.cols * weight > 2 * block || uncut->images)) {
         const int64_t rows = uncut->images ? uncut->rows : 1;
         r.col_chunk = AN_MAX(64, an_round_up(block / (weight * rows), 64));
         r.col_tasks = an_ceil_div(r.cols, r.col_chunk);
