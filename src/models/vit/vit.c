@@ -82,7 +82,7 @@ static void miniature(void *given)
 #define TRAINING                                                                                                       \
     "height=224 width=224 batch_size=32 max_iters=1000 learning_rate=5e-4 min_lr=1e-6 warmup_iters=50 "                \
     "lr_decay_iters=1000 eval_interval=250 eval_iters=0 log_interval=10 weight_decay=0.05 beta2=0.999 "                \
-    "label_smoothing=0.1 zoom=0.3 flip=true workers=8 out=vit_tiny"
+    "label_smoothing=0.1 flip=true workers=8 out=vit_tiny"
 static const an_preset presets[] = {
     {"vit_tiny", "for a GPU: a vision transformer of 5.5 M parameters at 224 x 224; data=FOLDER of images", TRAINING, 3,
      1, NULL},
