@@ -462,6 +462,13 @@ AN_API an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_te
  * T: one plan serves a growing KV cache. float64 has no kernel: there the scores are in memory. */
 AN_API an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
                                   double dropout, an_tensor *n_keys);
+/* The same where another step computes the gradient, in float32 or bfloat16, without dropout: *lse [B,H,T] (float32) is
+ * the logarithm of each row's sum. With it, the result o and dy, o's gradient, come q's gradient, *dk and *dv. */
+AN_API an_tensor *an_attention_lse_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale,
+                                      bool causal, an_tensor **lse);
+AN_API an_tensor *an_attention_grad_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, an_tensor *o,
+                                       an_tensor *lse, an_tensor *dy, double scale, bool causal, an_tensor **dk,
+                                       an_tensor **dv);
 
 typedef struct an_window {
     int kernel_h, kernel_w;                                               /* pooling only */
@@ -630,6 +637,8 @@ AN_API an_status an_round_weights(an_ctx *cx, bool rounded);
 #define an_linear_cross_entropy(x, w, y) an_linear_cross_entropy_at(AN_AT, x, w, y)
 #define an_linear(x, w, b)               an_linear_at(AN_AT, x, w, b)
 #define an_attention(q, k, v, scale, causal, dropout) an_attention_at(AN_AT, q, k, v, scale, causal, dropout, NULL)
+#define an_attention_lse(q, k, v, scale, causal, lse) an_attention_lse_at(AN_AT, q, k, v, scale, causal, lse)
+#define an_attention_grad(q, k, v, o, lse, dy, scale, causal, dk, dv) an_attention_grad_at(AN_AT, q, k, v, o, lse, dy, scale, causal, dk, dv)
 #define an_conv2d(x, w, b, ...)          an_conv2d_at(AN_AT, x, w, b, __VA_ARGS__)
 #define an_max_pool(x, ...)              an_max_pool_at(AN_AT, x, __VA_ARGS__)
 #define an_avg_pool(x, ...)              an_avg_pool_at(AN_AT, x, __VA_ARGS__)

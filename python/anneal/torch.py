@@ -245,9 +245,22 @@ FOUND = {aten.max_pool2d_with_indices_backward.default: (7, 1, aten.max_pool2d_w
              (5, 4, aten._scaled_dot_product_flash_attention_for_cpu.default, lambda args: args[1:4] + args[6:8])}
 
 
+def _keeps_sums(node):
+    """Whether the forward graph gives the gradient of an attention the logarithms of its rows' sums: the kernels know them in float32 and
+    bfloat16, without dropout and under no mask but a square causal one."""
+    if node.target is not aten._scaled_dot_product_flash_attention_for_cpu_backward.default:
+        return False
+    q, k, v = (n.meta["val"] for n in node.args[1:4])
+    dropout, causal, *rest = node.args[6:]
+    mask = rest[0] if rest else node.kwargs.get("attn_mask")
+    T, S, D = q.shape[2], k.shape[2], (q.shape[3], k.shape[3], v.shape[3])
+    sizes = all(isinstance(n, int) for n in (T, S, *D)) and len(set(D)) == 1 and (T == S or not causal)
+    return sizes and dropout == 0 and mask is None and q.dtype in (torch.float32, torch.bfloat16) and q.dtype == k.dtype == v.dtype
+
+
 def _partition(joint, inputs, **more):
     for node in joint.graph.nodes:
-        if node.op == "call_function" and node.target in FOUND:
+        if node.op == "call_function" and node.target in FOUND and not _keeps_sums(node):
             at, instead, *_ = FOUND[node.target]
             node.update_arg(at, node.args[instead])
     joint.graph.eliminate_dead_code()
@@ -259,7 +272,9 @@ def _for_pytorch(module):
     for node in list(module.graph.nodes):
         if node.op != "call_function" or node.target not in FOUND:
             continue
-        at, _, forward, given = FOUND[node.target]
+        at, instead, forward, given = FOUND[node.target]
+        if node.args[at] is not node.args[instead]:
+            continue
         with module.graph.inserting_before(node):
             found = module.graph.call_function(forward, given(node.args), node.kwargs if at == 5 else {})
             node.update_arg(at, module.graph.call_function(operator.getitem, (found, 1)))

@@ -335,6 +335,57 @@ an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor
     return narrow ? CAST(an_emit(g, &e), AN_F16) : an_emit(g, &e);
 }
 
+/* t: q k v, or q k v o lse dy of a gradient. Whether the kernels of attention take them as they are. */
+static bool attention_fits(an_tensor *const *t, int n)
+{
+    char text[TEXT];
+    for (int i = 0; i < n; i++) {
+        if (t[i]->poison) return false;
+        const an_dtype as = i == 4 ? AN_F32 : (an_dtype)t[0]->dtype;
+        if (t[i]->dtype != as || (as != AN_F32 && as != AN_BF16) || t[i]->numel == 0) {
+            an_refuse(t[0]->g, AN_E_DTYPE,
+                      "operand %d is %s %s: takes float32 or bfloat16, all the same, with elements", i,
+                      an_dtype_name((an_dtype)t[i]->dtype), text_of(t[i], text));
+            return false;
+        }
+    }
+    if (n == 3) return true;
+    const bool rows =
+        t[4]->rank == 3 && t[0]->rank == 4 && memcmp(t[4]->shape, t[0]->shape, 3 * sizeof *t[0]->shape) == 0;
+    if (rows && an_same_shape(t[3], t[0]) && an_same_shape(t[5], t[0])) return true;
+    an_refuse(t[0]->g, AN_E_SHAPE, "o, lse and dy are not of q's shape %s", text_of(t[0], text));
+    return false;
+}
+
+static an_tensor *emit_attention(const char *at, an_op op, an_tensor **t, int n, double scale, bool causal)
+{
+    const int64_t attr[2] = {causal, 0};
+    an_emit_args e = {.op = op, .n_src = (uint8_t)n, .src = t, .n_attr = 2, .attr = attr, .at = at};
+    e.imm[0] = scale != 0 ? scale : 1 / sqrt((double)AN_MAX(1, last_of(t[0])));
+    return an_emit(t[0]->g, &e);
+}
+
+an_tensor *an_attention_lse_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
+                               an_tensor **lse)
+{
+    an_tensor *t[] = {q, k, v};
+    if (!an_enter(at, "an_attention_lse", 3, 3, t) || !attention_fits(t, 3)) return *lse = an_poison_of(t[0]->g);
+    an_tensor *o = emit_attention(at, AN_OP_ATTENTION, t, 3, scale, causal);
+    *lse = o->poison ? o : an_make_pick(o, 1);
+    return o;
+}
+
+an_tensor *an_attention_grad_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, an_tensor *o, an_tensor *lse,
+                                an_tensor *dy, double scale, bool causal, an_tensor **dk, an_tensor **dv)
+{
+    an_tensor *t[] = {q, k, v, o, lse, dy};
+    if (!an_enter(at, "an_attention_grad", 6, 6, t) || !attention_fits(t, 6)) return *dk = *dv = an_poison_of(t[0]->g);
+    an_tensor *d = emit_attention(at, AN_OP_ATTENTION_GRAD, t, 6, scale, causal);
+    *dk = d->poison ? d : an_make_pick(d, 1);
+    *dv = d->poison ? d : an_make_pick(d, 2);
+    return d;
+}
+
 /* ------------------------------------------------------------------------------------------------ windows */
 
 static int64_t or_one(int x)

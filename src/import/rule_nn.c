@@ -314,8 +314,7 @@ an_status an_rule_weight_norm(an_build *b, const an_pt2_node *n)
 
 /* ---- attention */
 
-/* k or v with as many heads as q: each of its heads serves several of q's in a row. */
-static an_tensor *spread_heads(an_tensor *k, int64_t heads)
+an_tensor *an_spread_heads(an_tensor *k, int64_t heads)
 {
     const an_shape s = an_shape_of(k); /* [B,H',S,D] */
     const int64_t times = s.dim[1] ? heads / s.dim[1] : 1;
@@ -374,8 +373,8 @@ an_status an_rule_attention(an_build *b, const an_pt2_node *n)
     const an_shape shape = an_shape_of(q);
     if (shape.rank > 4 || shape.rank < 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "q has %d axes", shape.rank);
     q = four_axes(q); /* [B,H,T,D] */
-    k = spread_heads(four_axes(k), an_dim(q, 1));
-    v = spread_heads(four_axes(v), an_dim(q, 1));
+    k = an_spread_heads(four_axes(k), an_dim(q, 1));
+    v = an_spread_heads(four_axes(v), an_dim(q, 1));
     const int64_t T = an_dim(q, 2), S = an_dim(k, 2), D = an_dim(q, 3);
     const double dropout = b->inference ? 0 : an_in_float(b, n, 4);
     const double scale = an_in_none(n, 6) ? 1 / sqrt((double)AN_MAX(D, 1)) : an_in_float(b, n, 6);

@@ -66,7 +66,7 @@ static bool accepts(an_planner *w, const struct an_tensor *n, int32_t src)
     if (is_column_group(w, n)) return !gathers_channels(w, n, t, &v);
     bool ok = v.affine;
     if (ok && is_attention(n)) {
-        ok = t->rank < 4 || v.stride[3] == 1 || t->shape[3] == 1;
+        ok = t->rank < 4 ? is_contiguous(t, &v) : v.stride[3] == 1 || t->shape[3] == 1;
     } else if (ok && n->op != AN_OP_MATMUL &&
                !(n->op == AN_OP_CONV2D_DX && src == n->src[1] && an_conv_by_library(w, n))) {
         ok = is_contiguous(t, &v);

@@ -162,6 +162,54 @@ def attention_and_a_loss_in_the_graph_are_pytorchs():
     compare(Transformer(), torch.randint(0, 11, (3, 6)), torch.randint(0, 11, (3, 6)))
 
 
+def attended(heads, T, S, **more):
+    """q, k and v in float32 as leaves, and the gradients that `run` gives them."""
+    q, k, v = torch.randn(2, 4, T, 8), torch.randn(2, heads, S, 8), torch.randn(2, heads, S, 8)
+    weight = torch.randn(2, 4, T, 8)
+
+    def gradients(f):
+        leaves = [t.float().requires_grad_() for t in (q, k, v)]
+        y = f(*leaves)
+        (y * weight.float()).sum().backward()
+        return [y.detach()] + [t.grad for t in leaves]
+    return gradients, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **more)
+
+
+@test
+def attention_in_float32_is_pytorchs_and_is_not_computed_again_for_its_gradient():
+    for heads, T, S, more in ((4, 6, 6, {}), (4, 6, 6, {"is_causal": True}), (4, 5, 7, {}), (4, 6, 6, {"scale": 0.3}), (2, 6, 6, {"enable_gqa": True}),
+                              (4, 5, 7, {"is_causal": True}), (4, 6, 6, {"attn_mask": torch.randn(6, 6).float()})):
+        gradients, f = attended(heads, T, S, **more)
+        theirs, ours = gradients(f), gradients(compiled(f))
+        for a, b in zip(theirs, ours):
+            assert torch.allclose(a, b, atol=2e-5), (heads, T, S, more, (a - b).abs().max())
+    gradients, f = attended(4, 6, 6)
+    anneal.torch._alive.clear()
+    gradients(compiled(f))
+    assert anneal.torch.counts()["launches"] == 2, anneal.torch.counts()
+
+
+@test
+def the_sums_of_attention_mean_the_same_to_pytorchs_kernels():
+    real = anneal.torch.Plan
+    for refused in ("forward", "backward"):  # the other graph is anneal's
+        gradients, f = attended(4, 6, 6, is_causal=True)
+
+        class Never(real):
+            def __init__(self, name, text, wanted):
+                self.model = self.context = self.file = None
+                if name == refused:
+                    raise anneal.torch.Unsupported("refused by the test")
+                super().__init__(name, text, wanted)
+        anneal.torch.Plan = Never
+        try:
+            ours = gradients(compiled(f, options={"fallback": True}))
+        finally:
+            anneal.torch.Plan = real
+        for a, b in zip(gradients(f), ours):
+            assert torch.allclose(a, b, atol=2e-5), (refused, (a - b).abs().max())
+
+
 @test
 def an_id_out_of_range_is_a_sentence():
     run = compiled(nn.Embedding(5, 3))

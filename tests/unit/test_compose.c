@@ -338,6 +338,27 @@ static void a_product_without_batch_on_the_right_is_one_matrix_product(void **st
     case_close(&c);
 }
 
+static void a_gradient_of_attention_from_its_result_and_sums_is_that_of_the_whole(void **state)
+{
+    (void)state;
+    for (int causal = 0; causal < 2; causal++) {
+        graph_case c;
+        case_open(&c);
+        an_tensor *x[4]; /* q k v dy */
+        for (int i = 0; i < 4; i++) x[i] = case_leaf(&c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(1, 2, 5, 4), -1, 1);
+        an_tensor *lse, *d[3], *o = an_attention_lse_at(AT, x[0], x[1], x[2], 0.3, causal, &lse);
+        d[0] = an_attention_grad_at(AT, x[0], x[1], x[2], o, lse, x[3], 0.3, causal, &d[1], &d[2]);
+        an_tensor *y = an_attention_at(AT, x[0], x[1], x[2], 0.3, causal, 0, NULL);
+        assert_int_equal(an_graph_backward(c.g, an_sum_at(AT, an_mul_at(AT, y, x[3]), AN_ALL, false)), AN_OK);
+        for (int i = 0; i < 3; i++) {
+            double *want = case_eval(&c, an_graph_grad(c.g, x[i]));
+            expect_values(&c, d[i], want, 0);
+            free(want);
+        }
+        case_close(&c);
+    }
+}
+
 static void attention_with_a_count_of_keys_sees_only_those(void **state)
 {
     (void)state;
@@ -372,6 +393,7 @@ int main(void)
         cmocka_unit_test(composites_of_bfloat16_compute_in_float32_and_round_once),
         cmocka_unit_test(the_policy_casts_products_and_nothing_else),
         cmocka_unit_test(a_product_without_batch_on_the_right_is_one_matrix_product),
+        cmocka_unit_test(a_gradient_of_attention_from_its_result_and_sums_is_that_of_the_whole),
         cmocka_unit_test(attention_with_a_count_of_keys_sees_only_those),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -150,6 +150,14 @@ static void windows_attention_and_calls_refuse_with_shapes(void **state)
                    "an_attention: dropout 1 is not in [0,1)");
     expect_refusal(&c, an_attention_at(AT, x, x, x, 0, true, 0, x), AN_E_DTYPE,
                    "an_attention: n_keys is one int32, not float32 [1,4,4,2]");
+    an_tensor *lse = an_slice_at(AT, an_reshape_at(AT, x, AN_SHAPE(1, 4, 8)), 2, 0, 4, 1), *dk, *dv;
+    expect_refusal(&c, an_attention_lse_at(AT, x, x, an_cast_at(AT, x, AN_F64), 0, true, &dk), AN_E_DTYPE,
+                   "an_attention_lse: operand 2 is float64 [1,4,4,2]: takes float32 or bfloat16, all the same, with "
+                   "elements");
+    expect_refusal(&c, an_attention_grad_at(AT, x, x, x, v, lse, x, 0, true, &dk, &dv), AN_E_SHAPE,
+                   "an_attention_grad: o, lse and dy are not of q's shape [1,4,4,2]");
+    expect_refusal(&c, an_attention_grad_at(AT, x, x, x, x, x, x, 0, true, &dk, &dv), AN_E_SHAPE,
+                   "an_attention_grad: o, lse and dy are not of q's shape [1,4,4,2]");
     expect_refusal(&c, an_topk_at(AT, x, 3, NULL), AN_E_SHAPE, "an_topk: the 3 largest of [1,4,4,2]");
     expect_refusal(&c, an_cholesky_at(AT, v), AN_E_SHAPE, "an_cholesky: [1,4,5,2] is not a batch of square matrices");
     expect_refusal(&c, an_qr_at(AT, an_transpose_at(AT, v, 2, 3), NULL), AN_E_SHAPE,
