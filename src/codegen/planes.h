@@ -20,6 +20,7 @@
 #define AN_PLANE_LEAST 4 /* floats from channel to channel, at least */
 
 #define AN_TAPS_IN_REGISTERS 9 /* vectors of weights */
+#define AN_BUFFER_ALIGN      64
 
 /* Where the rows of image 0 read channel 0: [first, first + n). Channels are `far` apart, images `image`. Elements that no guard lets through
  * are among them, and may lie outside of the tensor. */
@@ -35,5 +36,7 @@ typedef struct an_planes {
 an_planes an_planes_of(const an_loop_kernel *p);
 /* Whether load or store `in` is of planes, and of which: images have `rows` rows. Of a store, n is `rows`, in order. */
 bool an_plane_of(const an_loop_kernel *p, const an_ins *in, int64_t rows, an_plane *out);
+/* Bytes of its buffer, a multiple of AN_BUFFER_ALIGN; 0: it is of no planes. */
+int64_t an_plane_bytes(const an_loop_kernel *p, const an_ins *in, const an_planes *s);
 
 #endif

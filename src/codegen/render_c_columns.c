@@ -26,8 +26,7 @@ enum {
     SOME = 64,   /* columns at once: tiles of columns begin and end at multiples of it (device/cpu/cpu.c) */
     VECTORS = 4, /* of 8 columns, of one sum each, in registers */
     MANY = 8,
-    WINDOW = AN_WINDOW_OF_A_SUM, /* elements of a sum that are tested in straight code */
-    SUMS = 12                    /* vectors of sums of rows together: AVX2 has 16 registers */
+    WINDOW = AN_WINDOW_OF_A_SUM /* elements of a sum that are tested in straight code */
 };
 
 /* ---------------------------------------------------------------------------------------------- guards, tables */
@@ -231,22 +230,13 @@ static bool has_one_guard(const an_loop_kernel *p)
     return guard >= 0;
 }
 
-/* Channels of a buffer: no more vectors of sums than registers. */
-static int width_of_planes(const an_loop_kernel *p)
-{
-    const int n = an_rows_together(p);
-    int width = an_planes_of(p).width;
-    while (n > 1 && width > 8 * (SUMS / n)) width /= 2;
-    return width;
-}
-
 /* "c - c0 + (r * 3 - at0) * 32 + (q + a1[i]) * 32": where the buffer of load i has channel c. What is the same for all q is apart, so that it is
  * computed once. `more` is what row i of a group adds, or "". */
-static void index_in_planes(const an_loop_kernel *p, int i, const char *more, an_text *out)
+static void index_in_planes(const an_loop_kernel *p, const an_columns *f, int i, const char *more, an_text *out)
 {
     static const char *const of_row[AN_N_VARS] = {"r", "0", "0"}, *const of_sum[AN_N_VARS] = {"0", "0", "q"};
     static const int64_t first[AN_N_VARS] = {0};
-    const int width = width_of_planes(p);
+    const int width = f->planes.width;
     an_text_puts(out, "c - c0 + (");
     an_ix_text(&p->ix, p->ins[i].ix, of_row, out);
     an_text_printf(out, " - at%d) * %d + (", i, width);
@@ -255,21 +245,20 @@ static void index_in_planes(const an_loop_kernel *p, int i, const char *more, an
 }
 
 /* Whether the vectors of a kernel's tables, as the weights of all taps, stay in registers for all rows of an image. */
-static bool keeps_tables(const an_loop_kernel *p)
+static bool keeps_tables(const an_loop_kernel *p, const an_columns *f)
 {
-    return p->red <= AN_TAPS_IN_REGISTERS && an_planes_of(p).rows > 0 && an_planes_of(p).width == 8 &&
-           an_rows_together(p) == 1;
+    return p->red <= AN_TAPS_IN_REGISTERS && f->planes.rows > 0 && f->planes.width == 8 && f->together == 1;
 }
 
 /* A load of 8 neighbours, or of one number for all. */
-static void vector_load(const an_loop_kernel *p, int i, bool inside, bool outside, an_text *out)
+static void vector_load(const an_loop_kernel *p, const an_columns *f, int i, bool inside, bool outside, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     int64_t stride = 0;
     an_ins bare = *in;
     bare.guard = -1;
     if (an_is_tabled(p, in)) {
-        an_text_printf(out, keeps_tables(p) ? "k%d[q]" : "AN_VEC(t%d[q], c - block)", i);
+        an_text_printf(out, keeps_tables(p, f) ? "k%d[q]" : "AN_VEC(t%d[q], c - block)", i);
         return;
     }
     if (in->guard >= 0 && outside) {
@@ -280,7 +269,7 @@ static void vector_load(const an_loop_kernel *p, int i, bool inside, bool outsid
     if (in->guard >= 0 && !inside) an_text_printf(out, stride > 1 ? "AN_IF8(g%d, " : "!g%d ? (an_v8){0} : ", i);
     if (stride > 1) { /* each element that is tested has its place in the buffer */
         an_text_printf(out, "AN_VEC(b%d, ", i);
-        index_in_planes(p, i, "", out);
+        index_in_planes(p, f, i, "", out);
         if (in->guard >= 0 && !inside) an_text_puts(out, ")");
     } else if (stride == 0) {
         an_text_puts(out, "AN_ALL8(");
@@ -294,12 +283,12 @@ static void vector_load(const an_loop_kernel *p, int i, bool inside, bool outsid
 }
 
 /* Instruction i as vectors of 8 columns. inside: all guards hold; outside: none does. */
-static void vector(const an_loop_kernel *p, int i, bool inside, bool outside, an_text *out)
+static void vector(const an_loop_kernel *p, const an_columns *f, int i, bool inside, bool outside, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     an_text_printf(out, "                    const %s v%d = ", in->kind == AN_INS_TEST ? "int" : "an_v8", i);
     if (in->kind == AN_INS_LOAD) {
-        vector_load(p, i, inside, outside, out);
+        vector_load(p, f, i, inside, outside, out);
     } else if (in->kind == AN_INS_TEST) {
         an_text_printf(out, inside ? "1" : outside ? "0" : "g%d", i);
     } else if (in->kind == AN_INS_CONST) {
@@ -315,7 +304,8 @@ static void vector(const an_loop_kernel *p, int i, bool inside, bool outside, an
 }
 
 /* `count` vectors of columns for one q. */
-static void vectors_of(const an_loop_kernel *p, int red, int count, bool inside, bool outside, an_text *out)
+static void vectors_of(const an_loop_kernel *p, const an_columns *f, int red, int count, bool inside, bool outside,
+                       an_text *out)
 {
     an_text_printf(out,
                    "                AN_STRAIGHT for (int j = 0; j < %d; j++) {\n                    const int64_t c = "
@@ -323,7 +313,7 @@ static void vectors_of(const an_loop_kernel *p, int red, int count, bool inside,
                    "                    (void)c;\n",
                    count);
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE) vector(p, i, inside, outside, out);
+        if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE) vector(p, f, i, inside, outside, out);
     an_text_printf(out,
                    p->ins[red].op == AN_OP_MAX
                        ? "                    lane[j] = AN_MAX8(lane[j], v%d);\n                }\n"
@@ -332,7 +322,8 @@ static void vectors_of(const an_loop_kernel *p, int red, int count, bool inside,
 }
 
 /* `count` vectors of columns from c0 on. s: results are collected for planes; NULL: they are stored where they belong. */
-static void vectors_from(const an_loop_kernel *p, int red, int count, const an_planes *s, an_text *out)
+static void vectors_from(const an_loop_kernel *p, const an_columns *f, int red, int count, const an_planes *s,
+                         an_text *out)
 {
     const long long q = (long long)p->red;
     const bool guarded = is_guarded(p), one = has_one_guard(p);
@@ -345,7 +336,7 @@ static void vectors_from(const an_loop_kernel *p, int red, int count, const an_p
     if (guarded) an_text_puts(out, "            if (all)\n");
     an_text_printf(out, "            %sfor (int64_t q = 0; q < %lld; q++) {\n", p->red <= WINDOW ? "AN_STRAIGHT " : "",
                    q);
-    vectors_of(p, red, count, true, false, out);
+    vectors_of(p, f, red, count, true, false, out);
     an_text_puts(out, "            }\n");
     if (guarded && s && p->red <= AN_TAPS_IN_REGISTERS) { /* few enough that zeros cost less than branches */
         an_text_printf(out, "            else %sfor (int64_t q = 0; q < %lld; q++) {\n",
@@ -354,15 +345,15 @@ static void vectors_from(const an_loop_kernel *p, int red, int count, const an_p
         for (int i = 0; one && i < p->n_ins; i++)
             if (p->ins[i].phase == 0 && an_guards_a_row(p, &p->ins[i]))
                 an_text_printf(out, "                const int g%d = inside[q];\n", i);
-        vectors_of(p, red, count, false, false, out);
+        vectors_of(p, f, red, count, false, false, out);
         an_text_puts(out, "            }\n");
     } else if (guarded) {
         an_text_printf(out, "            else for (int64_t q = 0; q < %lld; q++) {\n                if (inside[q]) {\n",
                        q);
-        vectors_of(p, red, count, true, false, out);
+        vectors_of(p, f, red, count, true, false, out);
         an_text_puts(out, "                    continue;\n                }\n");
         if (!one) test_guards(p, "                ", out);
-        vectors_of(p, red, count, false, one, out);
+        vectors_of(p, f, red, count, false, one, out);
         an_text_puts(out, "            }\n");
     }
     an_text_printf(
@@ -374,10 +365,10 @@ static void vectors_from(const an_loop_kernel *p, int red, int count, const an_p
 }
 
 /* Columns of a block from c0 on, `count` vectors at once. */
-static void chunk(const an_loop_kernel *p, int red, int count, an_text *out)
+static void chunk(const an_loop_kernel *p, const an_columns *f, int red, int count, an_text *out)
 {
     an_text_printf(out, "        for (; c0 + %d <= end; c0 += %d) {\n", 8 * count, 8 * count);
-    vectors_from(p, red, count, NULL, out);
+    vectors_from(p, f, red, count, NULL, out);
     an_text_puts(out, "        }\n");
 }
 
@@ -428,24 +419,25 @@ static void begin_blocks(const an_loop_kernel *p, an_text *out)
     fill_tables(p, out);
 }
 
-/* b0, ... for the planes that are read, and at0, ...: which element of the array is the first of channel 0 in the buffer. */
-static void take_planes(const an_loop_kernel *p, const an_planes *s, an_text *out)
+/* b0, ... for the planes, and at0, ...: which element of the array is the first of channel 0 in the buffer. */
+static void take_planes(const an_loop_kernel *p, const an_columns *f, an_text *out)
 {
+    const an_planes *s = &f->planes;
+    int64_t from = f->tests;
     an_plane plane;
     for (int i = 0; i < p->n_ins; i++) {
         if (!an_plane_of(p, &p->ins[i], s->rows, &plane)) continue;
         const an_loop_arg *arg = &p->arg[p->ins[i].arg];
-        if (p->ins[i].kind == AN_INS_STORE) {
-            an_text_printf(out, "        float b%d[%lld];\n", i, (long long)(plane.n * s->width));
-            continue;
-        }
+        an_text_printf(out, "        float *restrict const b%d = t->acc + %lld;\n", i,
+                       (long long)(from / (int64_t)sizeof(float)));
+        from += an_plane_bytes(p, &p->ins[i], s);
+        if (p->ins[i].kind == AN_INS_STORE) continue;
         an_text_printf(out,
-                       "        float b%d[%lld];\n        const int64_t at%d = image / %lld * %lld + %lld;\n        "
-                       "an_take_planes(%s, %lld, at%d + c0 "
-                       "* %lld, %lld, %lld, b%d, %d);\n",
-                       i, (long long)(plane.n * s->width), i, (long long)s->rows, (long long)plane.image,
-                       (long long)plane.first, arg->name, (long long)arg->numel, i, (long long)plane.far,
-                       (long long)plane.far, (long long)plane.n, i, s->width);
+                       "        const int64_t at%d = image / %lld * %lld + %lld;\n        an_take_planes(%s, %lld, "
+                       "at%d + c0 * %lld, %lld, %lld, b%d, %d);\n",
+                       i, (long long)s->rows, (long long)plane.image, (long long)plane.first, arg->name,
+                       (long long)arg->numel, i, (long long)plane.far, (long long)plane.far, (long long)plane.n, i,
+                       s->width);
     }
 }
 
@@ -468,31 +460,32 @@ static void begin_images(const an_planes *s, an_text *out)
                    (long long)s->rows, (long long)s->rows, (long long)s->rows);
 }
 
-static void begin_channels(const an_loop_kernel *p, const an_planes *s, an_text *out)
+static void begin_channels(const an_loop_kernel *p, const an_columns *f, an_text *out)
 {
-    an_text_printf(out, "    for (int64_t c0 = block; c0 < end; c0 += %d) {\n", s->width);
-    take_planes(p, s, out);
+    an_text_printf(out, "    for (int64_t c0 = block; c0 < end; c0 += %d) {\n", f->planes.width);
+    take_planes(p, f, out);
 }
 
-static void one_of_planes(const an_loop_kernel *p, int red, const an_planes *s, an_text *out)
+static void one_of_planes(const an_loop_kernel *p, const an_columns *f, int red, an_text *out)
 {
+    const an_planes *s = &f->planes;
     const long long rows = (long long)s->rows, q = (long long)p->red;
     const bool guarded = is_guarded(p);
     begin_blocks(p, out);
     begin_images(s, out);
     if (guarded) { /* tested before the channels: for each of them it would take as long as the sums */
-        an_text_printf(
-            out,
-            "    uint8_t windows[%lld][%lld], whole[%lld];\n    for (int64_t r = image; r < image + %lld; r++) {\n",
-            rows, q, rows, rows);
+        an_text_printf(out,
+                       "    uint8_t (*const windows)[%lld] = (void *)t->acc, *const whole = windows[%lld];\n    for "
+                       "(int64_t r = image; r < image + %lld; r++) {\n",
+                       q, rows, rows);
         test_window(p, out);
         an_text_printf(out,
                        "        whole[r - image] = (uint8_t)all;\n        for (int64_t q = 0; q < %lld; q++) windows[r "
                        "- image][q] = inside[q];\n    }\n",
                        q);
     }
-    begin_channels(p, s, out);
-    for (int i = 0; keeps_tables(p) && i < p->n_ins; i++)
+    begin_channels(p, f, out);
+    for (int i = 0; keeps_tables(p, f) && i < p->n_ins; i++)
         if (p->ins[i].phase == 0 && an_is_tabled(p, &p->ins[i]))
             an_text_printf(out,
                            "    an_v8 k%d[%lld];\n    AN_STRAIGHT for (int q = 0; q < %lld; q++) k%d[q] = "
@@ -506,22 +499,22 @@ static void one_of_planes(const an_loop_kernel *p, int red, const an_planes *s, 
     if (guarded)
         an_text_puts(
             out, "        const uint8_t *inside = windows[r - image];\n        const int all = whole[r - image];\n");
-    vectors_from(p, red, s->width / 8, s, out);
+    vectors_from(p, f, red, s->width / 8, s, out);
     an_text_puts(out, "    }\n");
     put_planes(p, s, out);
     an_text_puts(out, "    }\n    }\n    }\n");
 }
 
-static void one(const an_loop_kernel *p, int red, an_text *out)
+static void one(const an_loop_kernel *p, const an_columns *f, int red, an_text *out)
 {
     begin_blocks(p, out);
     an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n        int64_t c0 = block;\n");
     test_window(p, out);
     const int most =
         p->red > WINDOW && p->cols >= 8 * MANY ? MANY : VECTORS; /* a long sum reads memory in long pieces */
-    if (p->cols >= 8 * most) chunk(p, red, most, out);
-    if (most > VECTORS && p->cols % (8 * most) >= 8 * VECTORS) chunk(p, red, VECTORS, out);
-    if (p->cols % (8 * VECTORS) >= 8) chunk(p, red, 1, out);
+    if (p->cols >= 8 * most) chunk(p, f, red, most, out);
+    if (most > VECTORS && p->cols % (8 * most) >= 8 * VECTORS) chunk(p, f, red, VECTORS, out);
+    if (p->cols % (8 * VECTORS) >= 8) chunk(p, f, red, 1, out);
     if (p->cols % 8) last_columns(p, red, out);
     an_text_puts(out, "    }\n    }\n");
 }
@@ -592,14 +585,14 @@ static void group_bounds(const an_loop_kernel *p, int n, int only, an_text *out)
 }
 
 /* Instruction k, which varies, of row i of a group as a vector of 8 columns. */
-static void vector_of_row(const an_loop_kernel *p, int k, bool inside, an_text *out)
+static void vector_of_row(const an_loop_kernel *p, const an_columns *f, int k, bool inside, an_text *out)
 {
     const an_ins *in = &p->ins[k];
     const bool narrow = in->kind == AN_INS_LOAD && p->arg[in->arg].dtype == AN_BF16;
     int64_t stride = 0;
     if (in->kind != AN_INS_LOAD) {
         an_text_puts(out, "    ");
-        vector(p, k, inside, false, out);
+        vector(p, f, k, inside, false, out);
         return;
     }
     an_text_printf(out, "                        const an_v8 v%d = ", k);
@@ -610,7 +603,7 @@ static void vector_of_row(const an_loop_kernel *p, int k, bool inside, an_text *
         snprintf(more, sizeof more, " + a%d[i]", k);
         if (guarded) an_text_printf(out, "AN_IF8(g%d[i], ", k);
         an_text_printf(out, "AN_VEC(b%d, ", k);
-        index_in_planes(p, k, more, out);
+        index_in_planes(p, f, k, more, out);
         an_text_puts(out, guarded ? "));\n" : ");\n");
         return;
     }
@@ -624,7 +617,8 @@ static void vector_of_row(const an_loop_kernel *p, int k, bool inside, an_text *
 }
 
 /* `count` vectors of columns of each of n rows for one q, into the sums `lane`. */
-static void group_of(const an_loop_kernel *p, int red, int n, int count, bool inside, const char *lane, an_text *out)
+static void group_of(const an_loop_kernel *p, const an_columns *f, int red, int n, int count, bool inside,
+                     const char *lane, an_text *out)
 {
     an_text_printf(out,
                    "                AN_STRAIGHT for (int j = 0; j < %d; j++) {\n                    const int64_t c = "
@@ -632,7 +626,7 @@ static void group_of(const an_loop_kernel *p, int red, int n, int count, bool in
                    count);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE && !varies(p, i, n))
-            vector(p, i, inside, false, out);
+            vector(p, f, i, inside, false, out);
     an_text_printf(out, "                    AN_STRAIGHT for (int i = 0; i < %d; i++) {\n", n);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE && varies(p, i, n)) {
@@ -642,7 +636,7 @@ static void group_of(const an_loop_kernel *p, int red, int n, int count, bool in
                                       : "                        const int v%d = g%d[i];\n",
                                i, i);
             else
-                vector_of_row(p, i, inside, out);
+                vector_of_row(p, f, i, inside, out);
         }
     if (p->ins[red].op == AN_OP_MAX)
         an_text_printf(out, "                        %s[i][j] = AN_MAX8(%s[i][j], v%d);\n", lane, lane, p->ins[red].a);
@@ -661,7 +655,7 @@ static void each_sum(int n, int count, const char *lane, const char *value, an_t
 
 /* The elements q of a group's sums that not all rows have inside, and those that all have, in turn. Each kind has a loop of its own, and the sums are
  * in memory between them: in one loop, the tests and choices of the first take the registers that the sums of the second should stay in. */
-static void group_in_turn(const an_loop_kernel *p, int red, int n, int count, an_text *out)
+static void group_in_turn(const an_loop_kernel *p, const an_columns *f, int red, int n, int count, an_text *out)
 {
     const long long q = (long long)p->red;
     an_text_printf(
@@ -675,21 +669,21 @@ static void group_in_turn(const an_loop_kernel *p, int red, int n, int count, an
         group_bounds(p, n, i, out);
         an_text_puts(out, ";\n");
     }
-    group_of(p, red, n, count, false, "lane", out);
+    group_of(p, f, red, n, count, false, "lane", out);
     an_text_printf(
         out,
         "                }\n                AN_IN_MEMORY(lane);\n                an_v8 sum[%d][%d];\n                ",
         n, count);
     each_sum(n, count, "sum", "lane[i][j]", out);
     an_text_printf(out, "                for (; q < %lld && inside[q]; q++) {\n", q);
-    group_of(p, red, n, count, true, "sum", out);
+    group_of(p, f, red, n, count, true, "sum", out);
     an_text_puts(out, "                }\n                ");
     each_sum(n, count, "lane", "sum[i][j]", out);
     an_text_puts(out, "                AN_IN_MEMORY(lane);\n            }\n");
 }
 
 /* `count` vectors of columns from c0 on, of each of n rows. */
-static void group_from(const an_loop_kernel *p, int red, int n, int count, an_text *out)
+static void group_from(const an_loop_kernel *p, const an_columns *f, int red, int n, int count, an_text *out)
 {
     char lanes[16], first[48];
     snprintf(lanes, sizeof lanes, "%d", 8 * count);
@@ -697,10 +691,10 @@ static void group_from(const an_loop_kernel *p, int red, int n, int count, an_te
     an_text_printf(out, "            an_v8 lane[%d][%d];\n            ", n, count);
     each_sum(n, count, "lane", first, out);
     if (is_guarded(p)) {
-        group_in_turn(p, red, n, count, out);
+        group_in_turn(p, f, red, n, count, out);
     } else {
         an_text_printf(out, "            for (int64_t q = 0; q < %lld; q++) {\n", (long long)p->red);
-        group_of(p, red, n, count, true, "lane", out);
+        group_of(p, f, red, n, count, true, "lane", out);
         an_text_puts(out, "            }\n");
     }
     an_text_printf(
@@ -715,10 +709,10 @@ static void group_from(const an_loop_kernel *p, int red, int n, int count, an_te
 }
 
 /* Columns of a block, `count` vectors of each of n rows at once. */
-static void group_chunk(const an_loop_kernel *p, int red, int n, int count, an_text *out)
+static void group_chunk(const an_loop_kernel *p, const an_columns *f, int red, int n, int count, an_text *out)
 {
     an_text_printf(out, "        for (; c0 + %d <= end; c0 += %d) {\n", 8 * count, 8 * count);
-    group_from(p, red, n, count, out);
+    group_from(p, f, red, n, count, out);
     an_text_puts(out, "        }\n");
 }
 
@@ -733,9 +727,9 @@ static void test_group(const an_loop_kernel *p, int n, an_text *out)
 }
 
 /* Groups of n rows, the first of which is a multiple of n; of one that reaches out of the task, only its rows are stored. */
-static void together(const an_loop_kernel *p, int red, int n, an_text *out)
+static void together(const an_loop_kernel *p, const an_columns *f, int red, an_text *out)
 {
-    const int most = AN_MIN(SUMS / n, VECTORS);
+    const int n = f->together, most = AN_MIN(AN_SUMS_TOGETHER / n, VECTORS);
     distances(p, n, out);
     begin_blocks(p, out);
     an_text_printf(
@@ -744,14 +738,16 @@ static void together(const an_loop_kernel *p, int red, int n, an_text *out)
         "first;\n        int64_t c0 = block;\n",
         n, n, n);
     test_group(p, n, out);
-    if (most > 1 && p->cols >= 8 * most) group_chunk(p, red, n, most, out);
-    if (most == 1 || p->cols % (8 * most)) group_chunk(p, red, n, 1, out);
+    if (most > 1 && p->cols >= 8 * most) group_chunk(p, f, red, n, most, out);
+    if (most == 1 || p->cols % (8 * most)) group_chunk(p, f, red, n, 1, out);
     an_text_puts(out, "    }\n    }\n");
 }
 
 /* The same of planes: the guards of an image's groups are tested before the channels. */
-static void together_of_planes(const an_loop_kernel *p, int red, int n, const an_planes *s, an_text *out)
+static void together_of_planes(const an_loop_kernel *p, const an_columns *f, int red, an_text *out)
 {
+    const an_planes *s = &f->planes;
+    const int n = f->together;
     const long long rows = (long long)s->rows, q = (long long)p->red;
     const bool guarded = is_guarded(p);
     distances(p, n, out);
@@ -759,19 +755,20 @@ static void together_of_planes(const an_loop_kernel *p, int red, int n, const an
     begin_images(s, out);
     if (guarded) {
         an_text_printf(out,
-                       "    uint8_t groups[%lld][%lld];\n    for (int64_t r = image; r < image + %lld; r += %d) {\n",
-                       rows / n, q, rows, n);
+                       "    uint8_t (*const groups)[%lld] = (void *)t->acc;\n    for (int64_t r = image; r < image + "
+                       "%lld; r += %d) {\n",
+                       q, rows, n);
         test_group(p, n, out);
         an_text_printf(
             out, "        for (int64_t q = 0; q < %lld; q++) groups[(r - image) / %d][q] = inside[q];\n    }\n", q, n);
     }
-    begin_channels(p, s, out);
+    begin_channels(p, f, out);
     an_text_printf(out,
                    "        for (int64_t first = image; first < image + %lld && first < t->row1; first += %d) {\n      "
                    "  const int64_t r = first;\n",
                    rows, n);
     if (guarded) an_text_printf(out, "        const uint8_t *inside = groups[(first - image) / %d];\n", n);
-    group_from(p, red, n, s->width / 8, out);
+    group_from(p, f, red, n, s->width / 8, out);
     an_text_puts(out, "        }\n    }\n    }\n    }\n");
 }
 
@@ -781,17 +778,15 @@ void an_c_columns(const an_loop_kernel *p, an_text *out)
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_REDUCE) red = i;
     const an_stage s = an_stage_of_sums(p);
-    an_planes planes = an_sums_vectors(p) ? an_planes_of(p) : (an_planes){0};
-    const int n = an_rows_together(p);
-    planes.width = planes.rows ? width_of_planes(p) : 0;
-    if (n > 1 && planes.rows)
-        together_of_planes(p, red, n, &planes, out);
-    else if (n > 1)
-        together(p, red, n, out);
-    else if (planes.rows)
-        one_of_planes(p, red, &planes, out);
+    const an_columns f = an_columns_of(p);
+    if (f.together > 1 && f.planes.rows)
+        together_of_planes(p, &f, red, out);
+    else if (f.together > 1)
+        together(p, &f, red, out);
+    else if (f.planes.rows)
+        one_of_planes(p, &f, red, out);
     else if (!s.along && an_sums_vectors(p))
-        one(p, red, out);
+        one(p, &f, red, out);
     else
         several(p, red, &s, out);
 }

@@ -75,12 +75,25 @@ static bool fits(const an_loop_kernel *p, int n)
     return shared;
 }
 
-int an_rows_together(const an_loop_kernel *p)
+static int rows_together(const an_loop_kernel *p, int64_t image)
 {
-    if (p->shape != AN_COL || p->red <= AN_WINDOW_OF_A_SUM || p->cols % 8 || !an_sums_vectors(p)) return 1;
-    if (an_stage_of_sums(p).along != AN_NOT_STAGED) return 1;
-    const int64_t image = an_planes_of(p).rows, rows = image ? image : p->rows;
+    if (p->red <= AN_WINDOW_OF_A_SUM || p->cols % 8 || an_stage_of_sums(p).along != AN_NOT_STAGED) return 1;
+    const int64_t rows = image ? image : p->rows;
     for (int n = AN_MOST_ROWS_TOGETHER; n > 2; n--)
         if (rows % n == 0 && fits(p, n)) return n;
     return 1;
+}
+
+an_columns an_columns_of(const an_loop_kernel *p)
+{
+    an_columns c = {.together = 1};
+    if (p->shape != AN_COL || !an_sums_vectors(p)) return c;
+    c.planes = an_planes_of(p);
+    c.together = rows_together(p, c.planes.rows);
+    if (c.planes.rows == 0) return c;
+    while (c.together > 1 && c.planes.width > 8 * (AN_SUMS_TOGETHER / c.together)) c.planes.width /= 2;
+    c.tests = an_round_up(c.planes.rows * (p->red + 1), AN_BUFFER_ALIGN);
+    c.buffer_bytes = (size_t)c.tests;
+    for (int i = 0; i < p->n_ins; i++) c.buffer_bytes += (size_t)an_plane_bytes(p, &p->ins[i], &c.planes);
+    return c;
 }

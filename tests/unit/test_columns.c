@@ -4,6 +4,7 @@
 
 #include "lib/test.h"
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,9 +215,54 @@ static void images_in_planes_have_the_bits_of_the_interpreter(void **unused)
     }
 }
 
+typedef struct small_run {
+    const shape *s;
+    float (*out)[MOST];
+    int64_t count[RESULTS];
+    bool vectors;
+} small_run;
+
+static void *run_on_small_stack(void *user)
+{
+    small_run *r = user;
+    run(r->s, NULL, 1, r->out, r->count, &r->vectors);
+    return NULL;
+}
+
+/* A thread of the caller's may have as little as macOS gives it, 512 KiB, or less: the buffers of 8 channels of an image here, and the tests of its
+ * windows, are 330 KiB. */
+static void planes_need_little_of_the_callers_stack(void **unused)
+{
+    (void)unused;
+    static float want[RESULTS][MOST], got[RESULTS][MOST];
+    const shape s = {.n = 1,
+                     .h = 54,
+                     .w = 54,
+                     .c = 8,
+                     .dtype = AN_F32,
+                     .planes = true,
+                     .window = {.kernel_h = 7, .kernel_w = 7, .pad_h = 3, .pad_w = 3, .groups = 8}};
+    small_run r = {.s = &s, .out = got};
+    int64_t count[RESULTS];
+    pthread_t thread;
+    pthread_attr_t attr;
+    run(&s, NULL, 2, want, count, &r.vectors);
+    assert_true(takes_planes && puts_planes);
+    assert_int_equal(pthread_attr_init(&attr), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attr, 256 << 10), 0);
+    assert_int_equal(pthread_create(&thread, &attr, run_on_small_stack, &r), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_attr_destroy(&attr);
+    for (int i = 0; i < RESULTS; i++) {
+        assert_int_equal(r.count[i], count[i]);
+        assert_memory_equal(got[i], want[i], (size_t)count[i] * sizeof(float));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planes_need_little_of_the_callers_stack),
         cmocka_unit_test(windows_in_vectors_have_the_bits_of_the_interpreter),
         cmocka_unit_test(rows_summed_together_have_the_bits_of_the_interpreter),
         cmocka_unit_test(images_in_planes_have_the_bits_of_the_interpreter),

@@ -52,8 +52,8 @@ struct an_exec {
     an_library *libs;
     void **ptr;     /* argument pointers of all steps, concatenated */
     int32_t *first; /* [n_steps]: index in ptr of a step's first pointer */
-    char *interp;   /* scratch of the interpreter, per thread */
-    size_t interp_bytes;
+    char *own;      /* each thread's: values of the interpreter, or buffers of a compiled kernel (an_columns) */
+    size_t own_bytes;
     double *seconds;      /* [n_steps] of the last run */
     const void *bound[2]; /* arena and input the pointers were bound for */
     size_t bound_slots;
@@ -190,39 +190,45 @@ static void cpu_unload(an_device *d, an_exec *e)
     free(e->uncut);
     free(e->ptr);
     free(e->first);
-    free(e->interp);
+    free(e->own);
     free(e->seconds);
     free(e);
 }
 
-static an_uncut uncut_of(const an_loop_kernel *p, bool compiled)
+/* How kernel p is cut, and the bytes that a thread needs for it. */
+static an_uncut uncut_of(const an_loop_kernel *p, bool compiled, size_t *bytes)
 {
-    if (!compiled) return (an_uncut){.rows = AN_MAX(p->run, 1)};
-    const int64_t image = p->shape == AN_COL && an_sums_vectors(p) ? an_planes_of(p).rows : 0;
-    const int64_t rows = image ? image : p->shape == AN_COL ? an_rows_together(p) : p->run;
-    return (an_uncut){an_turn_of(p), AN_MAX(rows, 1), image > 0};
+    *bytes = 0;
+    if (!compiled) {
+        *bytes = an_interp_scratch(p);
+        return (an_uncut){.rows = AN_MAX(p->run, 1)};
+    }
+    if (p->shape != AN_COL) return (an_uncut){an_turn_of(p), AN_MAX(p->run, 1), false};
+    const an_columns c = an_columns_of(p);
+    *bytes = c.buffer_bytes;
+    return (an_uncut){an_turn_of(p), c.planes.rows ? c.planes.rows : c.together, c.planes.rows > 0};
 }
 
 static an_status make_room(an_err *err, an_device *d, an_exec *e)
 {
     const an_plan *p = e->plan;
-    size_t args = 0, interp = 0;
+    size_t args = 0, most = 0, bytes;
     e->first = malloc(sizeof *e->first * (size_t)(p->n_steps + 1));
     for (int s = 0; e->first && s < p->n_steps; s++) {
         e->first[s] = (int32_t)args;
         args += (size_t)p->step[s].n_args;
     }
-    for (int k = 0; k < p->n_kernels; k++)
-        if (p->kernel[k].kind == AN_KERNEL_LOOP && p->kernel[k].text && !e->fn[k])
-            interp = AN_MAX(interp, an_interp_scratch(p->kernel[k].u.loop));
-    e->interp_bytes = (size_t)an_round_up((int64_t)interp, 64);
     e->uncut = calloc((size_t)p->n_kernels + 1, sizeof *e->uncut);
-    for (int k = 0; e->uncut && k < p->n_kernels; k++)
-        if (p->kernel[k].kind == AN_KERNEL_LOOP) e->uncut[k] = uncut_of(p->kernel[k].u.loop, e->fn[k] != NULL);
+    for (int k = 0; e->uncut && k < p->n_kernels; k++) {
+        if (p->kernel[k].kind != AN_KERNEL_LOOP) continue;
+        e->uncut[k] = uncut_of(p->kernel[k].u.loop, e->fn[k] != NULL, &bytes);
+        if (e->fn[k] || p->kernel[k].text) most = AN_MAX(most, bytes);
+    }
+    e->own_bytes = (size_t)an_round_up((int64_t)most, 64);
     e->ptr = calloc(args + 1, sizeof *e->ptr);
     e->seconds = calloc((size_t)p->n_steps + 1, sizeof *e->seconds);
-    if (interp) e->interp = aligned_alloc(64, e->interp_bytes * (size_t)d->target.threads);
-    if (!e->first || !e->uncut || !e->ptr || !e->seconds || (interp && !e->interp))
+    if (most) e->own = aligned_alloc(64, e->own_bytes * (size_t)d->target.threads);
+    if (!e->first || !e->uncut || !e->ptr || !e->seconds || (most && !e->own))
         return an_fail_nomem(err, "a loaded plan", args * sizeof *e->ptr);
     return AN_OK;
 }
@@ -262,10 +268,12 @@ static void run_rows(void *user, int64_t task, int thread)
                  .row1 = AN_MIN(row + r->row_chunk, r->rows),
                  .col0 = col,
                  .col1 = AN_MIN(col + r->col_chunk, r->cols)};
+    void *own = r->e->own ? r->e->own + r->e->own_bytes * (size_t)thread : NULL;
+    t.acc = own;
     if (r->fn)
         r->fn(&t, r->arg);
     else
-        an_interp_run(r->p, &t, r->arg, r->e->interp + r->e->interp_bytes * (size_t)thread);
+        an_interp_run(r->p, &t, r->arg, own);
 }
 
 /* About how many elements a task of a loop kernel has: enough work to hide its dispatch, small enough to balance the threads. One of columns
@@ -321,7 +329,7 @@ static void run_epilogue(const an_tile *t, void *user)
         r->fn(t, r->arg);
         return;
     }
-    an_interp_run(r->p, t, r->arg, r->e->interp + r->e->interp_bytes * (size_t)t->thread);
+    an_interp_run(r->p, t, r->arg, r->e->own + r->e->own_bytes * (size_t)t->thread);
 }
 
 typedef struct copy_run {
