@@ -25,7 +25,7 @@ static const an_config_field fields[] = {
      "an update stage by stage: where it runs, what it moves, what it waits for, what may fail"},
     {"devices", AN_CONFIG_INT, AT(scaling.devices), "1", 1, 4096, NULL,
      "as if so many devices trained together: the bill of one rank, and with update_ms how fast they would be"},
-    {"ranks", AN_CONFIG_INT, AT(scaling.ranks), "1", 1, 4096, NULL,
+    {"ranks", AN_CONFIG_INT, AT(scaling.ranks), "0", 0, 4096, NULL,
      "the same, under the name that `train` has for processes"},
     {"link", AN_CONFIG_TEXT, AT(scaling.link), "nvlink", 0, 0, "nvlink|pcie|10gbe|wifi",
      "of these: what connects them"},
@@ -229,7 +229,7 @@ static an_status show(an_err *err, an_session *r, const an_estimate *p, const pl
         an_print_folded(stdout, text);
     if (strcmp(v->show, "chips") == 0)
         printf("This run: %lld updates of %lld such steps.\n", (long long)r->cfg.max_iters,
-               (long long)r->cfg.gradient_accumulation_steps);
+               (long long)an_train_micros(&r->cfg));
     return AN_OK;
 }
 

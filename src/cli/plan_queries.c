@@ -1,6 +1,7 @@
 /* plan_queries.c: questions answered by planning other settings: --fit, the largest batch for a budget; --what-if, how
  * memory and work change with one setting. Nothing runs. */
 #include "cli/cmd_plan.h"
+#include "train/session_ranks.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,6 +179,7 @@ static an_status each_change(an_err *err, const an_session *r, const an_estimate
         if (strcmp(args->settings[i].key, "what_if") != 0) continue;
         AN_TRY(change(err, args->settings[i].value, &c));
         AN_TRY(an_train_config_check(err, &c));
+        AN_TRY(an_ranks_check_division(err, &c));
         AN_TRY(an_estimate_settings(err, &c, r->data, &then));
         AN_TRY(tell(err, args->settings[i].value, now, &then, arg));
     }

@@ -11,18 +11,23 @@
 /* Makes the run that is planned one of so many ranks, which are never started. */
 an_status an_plan_be_rank(an_err *err, an_plan_scaling *v, an_train_config *c)
 {
-    if (v->ranks > 1 && v->devices > 1)
+    if (v->ranks > 0 && v->devices > 1 && v->ranks != v->devices)
         return an_fail(err, AN_E_USAGE, "ranks=%lld and devices=%lld: each device is a rank; leave one of them out",
                        (long long)v->ranks, (long long)v->devices);
     v->devices = AN_MAX(v->devices, v->ranks);
     if (v->update_ms > 0 && v->devices < 2)
         return an_fail(err, AN_E_USAGE, "update_ms= is for a prediction of several devices: add devices=2 or more");
     if (v->devices < 2) return AN_OK;
+    AN_TRY(an_ranks_divide(err, c, v->devices));
     const int ranks = (int)AN_MIN(v->devices, AN_COMM_RANKS);
-    if (v->devices > ranks) an_say("note    the bill is that of a rank of %d, the most that one host runs", ranks);
+    if (v->devices > ranks) {
+        an_say("note    the bill is that of a rank of %d, the most that a job has", ranks);
+        c->gradient_accumulation_steps =
+            c->gradient_accumulation_steps / v->devices * ranks; /* a rank's as they were */
+    }
     AN_TRY(an_comm_new(err, ranks, &c->comm));
     an_comm_become(c->comm, 0);
-    return an_ranks_check_division(err, c);
+    return AN_OK;
 }
 
 /* Bytes that an update exchanges, as those of sums over all ranks: each is a reduce-scatter and a gather, of half the
@@ -58,7 +63,9 @@ static int64_t more(int64_t n, int64_t most)
 void an_plan_put_scaling(const an_session *r, const an_plan_scaling *v, an_text *out)
 {
     an_scaling_work work;
-    if (v->devices < 2 || !(v->update_ms > 0)) return;
+    if (v->devices < 2) return;
+    an_text_printf(out, ",\"ranks\":%lld", (long long)v->devices);
+    if (!(v->update_ms > 0)) return;
     work_of(r, v, &work);
     an_text_printf(out, ",\"link\":\"%s\",\"scaling\":[", v->link);
     for (int64_t n = 2; n <= v->devices; n = more(n, v->devices)) {

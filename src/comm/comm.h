@@ -35,7 +35,7 @@ typedef struct an_comm_job {
     bool mpi;                           /* the launcher is MPI's own, or srun, which starts MPI's processes too */
     char launcher[16], key[200];        /* "torchrun"; what tells this job from others of this user on this host */
     const char *rank_name, *ranks_name; /* the variables that say so: "RANK", "WORLD_SIZE" */
-    /* Called once by an_comm_join, when another rank lets it wait; NULL: it waits in silence. */
+    /* Told by joining and, over MPI, by leaving, from a thread of their own too, when another rank lets it wait; NULL: in silence. */
     void (*waits)(const char *sentence);
 } an_comm_job;
 /* AN_E_USAGE where variables contradict one another or say nothing that makes sense. */

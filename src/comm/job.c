@@ -115,14 +115,14 @@ static an_status check_job(an_err *err, const launcher *l, const an_comm_job *j,
     return AN_OK;
 }
 
-/* Variables of torchrun's that were left in the environment of processes that MPI's launcher starts would give all of them one
- * rank. Those of srun may differ: it also starts other launchers, one a host. */
+/* Variables of torchrun's or of another MPI's launcher that were left in the environment of processes that MPI's launcher starts would
+ * give all of them one rank. Those of srun may differ: it also starts other launchers, one a host. */
 static an_status check_mpi_agrees(an_err *err, const launcher *l, const an_comm_job *j)
 {
-    for (size_t i = 0; i < AN_COUNT(launchers) && !l->mpi; i++) {
+    for (size_t i = 0; i < AN_COUNT(launchers) && !l->hosts; i++) {
         const launcher *other = &launchers[i];
         int rank, ranks;
-        if (!other->mpi || other->hosts || (other->only_with && !getenv(other->only_with))) continue;
+        if (other == l || !other->mpi || other->hosts || (other->only_with && !getenv(other->only_with))) continue;
         AN_TRY(number(err, other->ranks, 1, &ranks));
         AN_TRY(number(err, other->rank, j->rank, &rank));
         if (ranks < 2 || (ranks == j->ranks && rank == j->rank)) continue;
@@ -151,17 +151,18 @@ static void make_key(const launcher *l, an_comm_job *j)
 /* MPICH's `mpiexec -pmi-port` does not tell a process how many there are: each would train alone, all into one folder. */
 static an_status check_told(an_err *err)
 {
-    if (!getenv("PMI_PORT") || !getenv("PMI_ID") || getenv("PMI_SIZE")) return AN_OK;
+    const char *port = getenv("PMI_PORT"), *id = getenv("PMI_ID");
+    if (!port || !*port || !id || !*id) return AN_OK;
     return an_fail(
         err, AN_E_USAGE,
-        "PMI_PORT and PMI_ID are in the environment without PMI_SIZE: mpiexec -pmi-port does not say how many "
-        "processes it started; leave -pmi-port out, or unset both to train with this process alone");
+        "PMI_PORT=%.60s and PMI_ID=%.20s in the environment are those of mpiexec -pmi-port, which does not say "
+        "how many processes it started: leave -pmi-port out, or unset both",
+        port, id);
 }
 
 an_status an_comm_job_read(an_err *err, an_comm_job *out)
 {
     *out = (an_comm_job){.ranks = 1};
-    AN_TRY(check_told(err));
     for (size_t i = 0; i < AN_COUNT(launchers); i++) {
         const launcher *l = &launchers[i];
         an_comm_job j = {0};
@@ -183,7 +184,7 @@ an_status an_comm_job_read(an_err *err, an_comm_job *out)
         *out = j;
         return AN_OK;
     }
-    return AN_OK;
+    return check_told(err);
 }
 
 /* ---- finding one another */

@@ -4,7 +4,7 @@
  *             together), and every message: to each other rank
  *                 tag 1   a note: "I am in collective 17, which adds 4096 bytes", or "I have failed: SENTENCE", or "I leave"
  *                 tag 2   the data of a collective that both have announced alike
- * Invariants: no call of MPI waits, but its first, which another thread watches. Messages are nonblocking, and are asked after (MPI_Test) until they are done, a rank has
+ * Invariants: no call of MPI waits, but its first and its last, which another thread watches. Messages are nonblocking, and are asked after (MPI_Test) until they are done, a rank has
  *             failed or left, or the time is up. One receive a rank is open for its next note, always: a failure arrives
  *             whatever this rank is doing. Data are sent to a rank only after its note has come and is the same as this
  *             rank's, so a mismatch leaves no message behind. MPI keeps messages of a tag in order: a note that comes early
@@ -76,6 +76,7 @@ typedef struct an_mpi_job {
     an_status failed_code;
     char failed_text[1024];
     char host[AN_COMM_RANKS][64];
+    void (*waits)(const char *sentence); /* of the job; NULL: it waits in silence */
     char *scratch;
 } an_mpi_job;
 
@@ -555,12 +556,67 @@ static bool all_leave(an_comm *c)
     return false;
 }
 
+/* MPI's first and last call come back when every process of the job has made them: never, where one is another program or
+ * hangs. Such a call cannot be left, and MPI belongs to the thread that makes it; so another thread looks at the time, says
+ * what this rank waits for, and ends the process when the time is up. Its launcher then ends the job. */
+typedef struct call_watch {
+    const char *call, *cause;
+    int rank;
+    double timeout_s;
+    void (*waits)(const char *sentence);
+    pthread_t thread;
+    atomic_bool over;
+} call_watch;
+
+static void *watch_call(void *arg)
+{
+    enum { TELL_AFTER_S = 5, EXIT_CODE = 2 };
+    call_watch *w = arg;
+    an_wait_clock clock = {0};
+    char sentence[400];
+    for (bool told = false; !atomic_load(&w->over);) {
+        const double waited_s = an_wait_clock_ask(&clock);
+        const bool late = waited_s >= w->timeout_s;
+        if (late || (waited_s >= TELL_AFTER_S && !told)) {
+            snprintf(sentence, sizeof sentence, "rank %d has waited %.3g s in %s: %s%s", w->rank, waited_s, w->call,
+                     w->cause, late ? "; ANNEAL_COMM_TIMEOUT=SECONDS waits longer" : "");
+            told = true;
+            if (w->waits) w->waits(sentence);
+        }
+        if (late) _exit(EXIT_CODE);
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+    return NULL;
+}
+
+static bool watch_begin(call_watch *w)
+{
+    return pthread_create(&w->thread, NULL, watch_call, w) == 0;
+}
+
+static void watch_end(call_watch *w)
+{
+    atomic_store(&w->over, true);
+    pthread_join(w->thread, NULL);
+}
+
+/* Whether MPI has ended in order. */
+static bool finalize(an_comm *c)
+{
+    call_watch w = {"MPI_Finalize", "another rank has not come to its end; what this one computed is saved", c->rank,
+                    c->timeout_s, .waits = c->mpi->waits};
+    const bool watched = watch_begin(&w);
+    const int code = c->mpi->f.finalize();
+    if (watched) watch_end(&w);
+    return code == 0;
+}
+
 static void mpi_close(an_comm *c)
 {
     an_mpi_job *m = c->mpi;
     if (!m) return;
     if (m->f.world) {
-        const bool in_order = !m->broken && m->n_data == 0 && all_leave(c) && m->f.finalize() == 0;
+        const bool in_order = !m->broken && m->n_data == 0 && all_leave(c) && finalize(c);
         if (!in_order) {
             signal(SIGALRM, SIG_DFL); /* MPI_Abort waits for the launcher, which may not reach the other hosts */
             alarm(ABORT_S);
@@ -586,58 +642,21 @@ const an_comm_transport an_comm_mpi = {.barrier = mpi_barrier,
                                        .carrier = mpi_carrier,
                                        .close = mpi_close};
 
-/* MPI_Init_thread comes back when every process of the job has called it: never, where one is another program. The call
- * cannot be left, and MPI belongs to the thread that made it; so another thread looks at the time, says who waits, and ends
- * the process when the time is up. Its launcher then ends the job. */
-typedef struct start_watch {
-    const an_comm_job *job;
-    double timeout_s;
-    atomic_bool started;
-} start_watch;
-
-static void *watch_start(void *arg)
-{
-    enum { TELL_AFTER_S = 5, EXIT_CODE = 2 };
-    start_watch *w = arg;
-    const an_comm_job *j = w->job;
-    an_wait_clock clock = {0};
-    char sentence[256];
-    for (bool told = false; !atomic_load(&w->started);) {
-        const double waited_s = an_wait_clock_ask(&clock);
-        const bool over = waited_s >= w->timeout_s;
-        if (over || (waited_s >= TELL_AFTER_S && !told)) {
-            snprintf(sentence, sizeof sentence,
-                     "rank %d %s%.0f s in MPI_Init_thread for another of the %d processes that %s started: all must be "
-                     "anneal%s",
-                     j->rank, over ? "has waited " : "waits since ", waited_s, j->ranks, j->launcher,
-                     over ? "; ANNEAL_COMM_TIMEOUT=SECONDS waits longer" : "");
-            told = true;
-            if (j->waits) j->waits(sentence);
-        }
-        if (over) _exit(EXIT_CODE);
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-    }
-    return NULL;
-}
-
-/* MPI's own code of the call. */
-static int init_in_time(const an_comm_job *j, const an_comm *c, const an_mpi_library *f, int *level)
-{
-    start_watch w = {.job = j, .timeout_s = c->timeout_s};
-    pthread_t thread;
-    const bool watched = pthread_create(&thread, NULL, watch_start, &w) == 0;
-    const int code = f->init_thread(NULL, NULL, SERIALIZED, level);
-    atomic_store(&w.started, true);
-    if (watched) pthread_join(thread, NULL);
-    return code;
-}
-
 static an_status begin(an_err *err, const an_comm_job *j, an_comm *c, an_mpi_library *f)
 {
     int is_on = 0, level = 0, rank = -1, ranks = 0;
     if (f->initialized(&is_on) != 0 || is_on)
         return an_fail(err, AN_E_USAGE, "MPI was initialized in this process before; a process joins one job");
-    const int code = init_in_time(j, c, f, &level);
+    char cause[200];
+    snprintf(
+        cause, sizeof cause,
+        "of the %d processes that %s started one has not started MPI: another program, stopped, or its host cannot "
+        "be reached",
+        j->ranks, j->launcher);
+    call_watch w = {"MPI_Init_thread", cause, j->rank, c->timeout_s, .waits = j->waits};
+    if (!watch_begin(&w)) return an_fail_nomem(err, "a thread that watches MPI's start", 0);
+    const int code = f->init_thread(NULL, NULL, SERIALIZED, &level);
+    watch_end(&w);
     if (code != 0) return an_fail(err, AN_E_ENV, "MPI_Init_thread of %s fails with code %d", f->version, code);
     c->mpi->f = *f; /* from here on mpi_close ends MPI */
     f->comm_set_errhandler(f->world, f->errors_return);
@@ -647,12 +666,19 @@ static an_status begin(an_err *err, const an_comm_job *j, an_comm *c, an_mpi_lib
     c->ranks = told ? ranks : 1;
     c->mpi->broken = !told;
     for (int r = 0; r < AN_COMM_RANKS; r++) c->mpi->is_sent[r] = true; /* nothing is under way yet */
-    if (ranks != j->ranks)
-        return an_fail(err, AN_E_ENV,
-                       "%s has started %d processes, and the library %s counts %d: name the library of that %s in "
-                       "ANNEAL_MPI, or start with the library's own mpirun%s",
-                       j->launcher, j->ranks, f->version, ranks, j->launcher,
-                       strcmp(j->launcher, "srun") == 0 ? " (srun: --mpi=pmix or --mpi=pmi2)" : "");
+    c->mpi->waits = j->waits;
+    if (ranks != j->ranks) {
+        /* No rank listens to another yet, so none can be told: MPI_Abort ends them, this one maybe before its caller has
+         * said why. */
+        an_fail(err, AN_E_ENV,
+                "%s has started %d processes, and the library %s counts %d: name the library of that %s in "
+                "ANNEAL_MPI, or start with the library's own mpirun%s",
+                j->launcher, j->ranks, f->version, ranks, j->launcher,
+                strcmp(j->launcher, "srun") == 0 ? " (srun: --mpi=pmix or --mpi=pmi2)" : "");
+        c->mpi->broken |= c->ranks > 1;
+        if (c->mpi->broken && j->waits && err) j->waits(err->text);
+        return AN_E_ENV;
+    }
     if (level < SERIALIZED) {
         c->rank = 0, c->ranks = 1; /* no rank greets another, so none is to be told that this one leaves */
         return an_fail(err, AN_E_UNSUPPORTED, "%s allows calls from its first thread only; name another in ANNEAL_MPI",

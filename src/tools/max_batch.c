@@ -2,6 +2,7 @@
  * that make a run fit. An estimate needs a plan, some milliseconds. Memory grows with the batch, so bisection finds it.
  */
 #define _DEFAULT_SOURCE
+#include "comm/comm.h"
 #include "tools/estimate.h"
 #include "platform/system_info.h"
 #include <stdio.h>
@@ -160,7 +161,7 @@ static an_status suggest_batch(an_err *err, search *s, bool recompute)
     AN_TRY(an_fit_batch(err, c, s->data, s->limit, recompute, &fit));
     if (fit.batch_size < 1) return AN_OK;
     an_train_config t = *c;
-    const int64_t all = c->batch_size * c->gradient_accumulation_steps;
+    const int64_t ranks = an_comm_ranks(c->comm), all = c->batch_size * an_train_micros(c); /* of a rank */
     t.batch_size = AN_MIN(fit.batch_size, c->batch_size);
     int64_t even = t.batch_size;
     while (all % even != 0) even--;
@@ -168,9 +169,9 @@ static an_status suggest_batch(an_err *err, search *s, bool recompute)
     set_recompute(&t, recompute);
     if (2 * even > t.batch_size) { /* gradients kept across micro-batches need memory too: plan anew */
         t.batch_size = even;
-        t.gradient_accumulation_steps = all / even;
+        t.gradient_accumulation_steps = all / even * ranks;
         snprintf(change, sizeof change, "%s%sbatch_size=%lld gradient_accumulation_steps=%lld", with, s->also,
-                 (long long)even, (long long)(all / even));
+                 (long long)even, (long long)(all / even * ranks));
         const int before = s->found;
         AN_TRY(suggest(err, s, &t, change));
         if (s->found > before) return AN_OK;

@@ -109,7 +109,7 @@ void an_step_trace_make(const an_session *r, const an_estimate *p, an_step_trace
     static const char *const names[] = {"batch", "move", "forward", "backward", "optimizer", "loss read"};
     const an_train_config *c = &r->cfg;
     an_device_facts device = {0};
-    *out = (an_step_trace){.micro_batches = c->gradient_accumulation_steps};
+    *out = (an_step_trace){.micro_batches = an_train_micros(c)};
     an_device_opened(r->cx, &device);
     out->apart = an_plans_for_gpu(r->cx);
     for (int i = 0; i < AN_N_STAGES; i++)

@@ -10,7 +10,12 @@
 
 an_status an_ranks_check_division(an_err *err, const an_train_config *c)
 {
-    const int64_t ranks = an_comm_ranks(c->comm), micros = c->gradient_accumulation_steps, all = micros * c->batch_size;
+    return an_ranks_divide(err, c, an_comm_ranks(c->comm));
+}
+
+an_status an_ranks_divide(an_err *err, const an_train_config *c, int64_t ranks)
+{
+    const int64_t micros = c->gradient_accumulation_steps, all = micros * c->batch_size;
     if (micros % ranks == 0) return AN_OK;
     char other[128] = "";
     if (all % ranks == 0)

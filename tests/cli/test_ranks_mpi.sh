@@ -3,7 +3,7 @@
 # killed rank and ranks with other settings end all; what cannot run is a sentence.
 plan=9
 . "$(dirname "$0")/tap.sh"
-unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE PMI_FD SLURM_STEP_ID ANNEAL_MPI
+unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE PMI_FD PMI_PORT PMI_ID SLURM_STEP_ID ANNEAL_MPI
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 settings="$tiny seed=5 device=cpu threads=1 gradient_accumulation_steps=4 eval_interval=5 log_interval=2 --quiet"
 
@@ -70,9 +70,10 @@ for launcher in mpirun.openmpi mpirun.mpich; do
     ok "$launcher: ranks with other settings end with one sentence that names the host; a killed rank ends all, the checkpoint is whole"
 
     # MPI's first call waits for every process of the job, and one of these never comes
-    ANNEAL_COMM_TIMEOUT=6 mpi $launcher -n 1 "$program" train macbook out="$dir/mixed" $settings max_iters=20 transport=mpi : -n 1 sleep 20
-    [ "$code" -ne 0 ] || fault "a job with another program ends with 0"
-    grep -q "in MPI_Init_thread for another of the 2 processes that mpi[a-z]* started\|rank 0 .*waited" "$dir/stderr" || fault "$(cat "$dir/stderr")"
+    began=$(date +%s)
+    ANNEAL_COMM_TIMEOUT=6 mpi $launcher -n 1 "$program" train macbook out="$dir/mixed" $settings max_iters=20 transport=mpi : -n 1 sleep 100
+    { [ "$code" -ne 0 ] && [ "$code" -ne 124 ] && [ $(($(date +%s) - began)) -lt 60 ]; } || fault "code $code after $(($(date +%s) - began)) s"
+    grep -q "rank 0.* has waited 6 s " "$dir/stderr" || fault "$(cat "$dir/stderr")"
     ok "$launcher: a job with another program in it ends in time, with a sentence"
 
     other=libmpich.so.12
@@ -96,7 +97,11 @@ RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 run train macbook out="$dir/
 [ "$code" -ne 0 ] || fault "torchrun's ranks on two hosts train"
 says stderr "mpirun -n 4 --host"
 one_line stderr
-PMI_PORT=host:1 PMI_ID=1 run train macbook out="$dir/no" gradient_accumulation_steps=4
+OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 PMI_FD=0 PMI_RANK=1 PMI_SIZE=2 run train macbook out="$dir/no" gradient_accumulation_steps=4
+code_is 1
+says stderr "contradict each other"
+one_line stderr
+PMI_PORT=host:1 PMI_ID=1 PMI_SIZE=1 run train macbook out="$dir/no" gradient_accumulation_steps=4
 code_is 1
 says stderr "leave -pmi-port out"
 one_line stderr

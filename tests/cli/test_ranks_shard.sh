@@ -112,9 +112,22 @@ says stdout '"link":"pcie","scaling":[{"devices":2,"exchange_ms":'
 told=$(grep -o -e '"peak_bytes":[0-9]*' -e '"scaling":.*' "$dir/stdout")
 run plan macbook $more ranks=4 link=pcie update_ms=20 --json
 equal "$(grep -o -e '"peak_bytes":[0-9]*' -e '"scaling":.*' "$dir/stdout")" "$told" "the plan of ranks=4 and of devices=4"
-run plan macbook $more ranks=2 devices=2
+run plan macbook $more ranks=2 devices=4
 code_is 1
 says stderr "each device is a rank"
+run plan macbook $more gradient_accumulation_steps=4 ranks=2 what_if=accum=1
+code_is 1
+says stderr "does not divide by 2 ranks"
+run plan macbook $more gradient_accumulation_steps=64 devices=100 update_ms=20
+code_is 1
+says stderr "does not divide by 100 ranks"
+run plan macbook $more gradient_accumulation_steps=100 devices=100 update_ms=20
+code_is 0
+run plan macbook $more gradient_accumulation_steps=4 ranks=2 trace=true --json
+says stdout '"micro_batches":2'
+run plan demo device=cpu threads=2 ranks=2 gradient_accumulation_steps=2 batch_size=12 recompute=off budget=36MiB
+code_is 2
+says stderr "batch_size=6 gradient_accumulation_steps=4"
 run plan macbook $more devices=4 link=pcie update_ms=20
 says stdout "of as many times one"
 says stdout "after the backward pass"

@@ -8,7 +8,7 @@
  *
  * FAKE_MPI_FILE is the memory that a job's ranks share, a new file for each job; rank and number are those of the launcher's variables.
  * FAKE_MPI_SLOW=SEED: MPI_Test says no at random. FAKE_MPI_FAIL=MPI_Test:7:1 fails the seventh MPI_Test of rank 1;
- * FAKE_MPI_LEVEL=1: calls of one thread only. */
+ * FAKE_MPI_STOPS=MPI_Finalize:1: that call never comes back in rank 1. FAKE_MPI_LEVEL=1: calls of one thread only. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
@@ -100,6 +100,14 @@ static int fails(const char *name)
         if (text && sscanf(text, "%39[^:]:%d:%d", wanted, &at, &who) != 3) at = 0;
     }
     return at > 0 && who == rank_ && strcmp(name, wanted) == 0 && ++calls == at;
+}
+
+/* A call that never comes back, where this is the one that FAKE_MPI_STOPS names. */
+static void stop_here(const char *name)
+{
+    const char *wanted = getenv("FAKE_MPI_STOPS");
+    const size_t n = strlen(name);
+    while (wanted && strncmp(wanted, name, n) == 0 && wanted[n] == ':' && atoi(wanted + n + 1) == rank_) pause();
 }
 
 /* What every call does first; a rank of a job that was aborted ends here, as a launcher kills it. */
@@ -273,6 +281,7 @@ EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     ranks_ = setting("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", 1);
     if (stage) return complain("MPI_Init_thread twice"), ERR_OTHER;
     if (fails("MPI_Init_thread")) return ERR_OTHER;
+    stop_here("MPI_Init_thread");
     const int file = path ? open(path, O_RDWR | O_CREAT, 0600) : -1;
     if (file < 0 || ranks_ > RANKS || ftruncate(file, sizeof(job)) != 0) return ERR_OTHER;
     shared = mmap(NULL, sizeof(job), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -352,6 +361,7 @@ EXPORT int MPI_Error_string(int code, char *text, int *length)
 EXPORT int MPI_Finalize(void)
 {
     if (!enter("MPI_Finalize") || fails("MPI_Finalize")) return leave(ERR_OTHER);
+    stop_here("MPI_Finalize");
     for (int i = 0; i < REQUESTS; i++)
         if (messages[i].kind != FREE)
             complain("MPI_Finalize: a message of %zu bytes %s rank %d is still open", messages[i].count,
