@@ -75,9 +75,9 @@ an_tensor *an_reshape_1(an_tensor *t, int64_t n);
 /* log(exp(x) + exp(y)); equal operands share the gradient. */
 an_tensor *an_logaddexp(an_build *b, an_tensor *x, an_tensor *y);
 
-/* softmax(q k^T scale + mask) v by its formula. mask: bool (true: seen) or float [...,T,S], or NULL. */
 /* k or v [B,H',S,D] with as many heads as q: each of its heads serves several of q's in a row. */
 an_tensor *an_spread_heads(an_tensor *k, int64_t heads);
+/* softmax(q k^T scale + mask) v by its formula. mask: bool (true: seen) or float [...,T,S], or NULL. */
 an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_tensor *v, double scale, an_tensor *mask,
                                    double dropout);
 

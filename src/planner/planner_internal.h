@@ -64,15 +64,14 @@ typedef struct an_fusion_group {
 } an_fusion_group;
 
 typedef struct an_planner_node {
-    int32_t group; /* -1: leaf, view or dead */
-    int32_t
-        reduced_in; /* fuse: of a leaf, the newest group with a row reduction of leaves alone, this one among them; -1 */
-    int32_t value;  /* index into an_plan.value, -1; lowering sets it to the copy's once a copy is made */
-    uint8_t live;   /* liveness */
-    uint8_t as_copy; /* insert_copies: a view or constant that is written to memory */
-    uint8_t stored;  /* materialize, remat_select, layout */
-    uint8_t operand; /* materialize: a root, or a reader needs it in memory */
-    uint8_t scope;   /* fuse: an_loop_scope of the node in its group */
+    int32_t group;      /* -1: leaf, view or dead */
+    int32_t reduced_in; /* fuse, of a leaf: the newest group with a row reduction of it and of other leaves alone; -1 */
+    int32_t value;      /* index into an_plan.value, -1; lowering sets it to the copy's once a copy is made */
+    uint8_t live;       /* liveness */
+    uint8_t as_copy;    /* insert_copies: a view or constant that is written to memory */
+    uint8_t stored;     /* materialize, remat_select, layout */
+    uint8_t operand;    /* materialize: a root, or a reader needs it in memory */
+    uint8_t scope;      /* fuse: an_loop_scope of the node in its group */
     uint8_t remat; /* remat_select: the backward pass computes it again, the stored value ends with the forward pass */
     int32_t carrier;    /* schedule: group of the backward pass that writes it again beside its own outputs, -1 */
     uint8_t row_update; /* row_updates: one row of a state, a kernel of its own */
