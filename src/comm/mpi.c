@@ -4,8 +4,8 @@
  *             together), and every message: to each other rank
  *                 tag 1   a note: "I am in collective 17, which adds 4096 bytes", or "I have failed: SENTENCE", or "I leave"
  *                 tag 2   the data of a collective that both have announced alike
- * Invariants: no call of MPI waits, but its first and its last, which another thread watches. Messages are nonblocking, and are asked after (MPI_Test) until they are done, a rank has
- *             failed or left, or the time is up. One receive a rank is open for its next note, always: a failure arrives
+ * Invariants: no call of MPI waits, but its first and its last, which another thread watches. Messages are nonblocking,
+ *             and are asked after (MPI_Test) until they are done, a rank has failed or left, or the time is up. One receive a rank is open for its next note, always: a failure arrives
  *             whatever this rank is doing. Data are sent to a rank only after its note has come and is the same as this
  *             rank's, so a mismatch leaves no message behind. MPI keeps messages of a tag in order: a note that comes early
  *             belongs to the next collective, and is kept. The bits of a sum are those of shared memory: each rank gets
