@@ -233,6 +233,19 @@ static an_status show(an_err *err, an_session *r, const an_estimate *p, const pl
     return AN_OK;
 }
 
+static an_status check_fit(an_err *err, const plan_values *v, uint64_t *budget)
+{
+    const char *other = v->scaling.update_ms > 0       ? "update_ms="
+                        : *v->what_if                  ? "what_if="
+                        : v->trace                     ? "trace="
+                        : strcmp(v->show, "bill") != 0 ? "show="
+                        : *v->svg                      ? "svg="
+                                                       : NULL;
+    if (other)
+        return an_fail(err, AN_E_USAGE, "fit= searches for what fits and prints nothing else: leave %s out", other);
+    return an_bytes_parse(err, "fit", v->fit, budget);
+}
+
 an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
@@ -247,7 +260,7 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_run_dir_check_output(err, v.svg));
     AN_TRY(an_train_config_check(err, &c));
     plan_for_absent(&c);
-    if (*v.fit) AN_TRY(an_bytes_parse(err, "fit", v.fit, &budget));
+    if (*v.fit) AN_TRY(check_fit(err, &v, &budget));
     an_status status = an_plan_be_rank(err, &v.scaling, &c);
     if (status == AN_OK) status = open_run(err, &c, *v.fit, &r);
     if (status != AN_OK) {

@@ -107,9 +107,10 @@ static an_status check_job(an_err *err, const launcher *l, const an_comm_job *j,
     if (here < 1 || here > j->ranks)
         return an_fail(err, AN_E_USAGE, "%s=%d and %s=%d in the environment contradict each other", l->local_ranks,
                        here, l->ranks, j->ranks);
+    const bool is_told = l->local_ranks && getenv(l->local_ranks); /* else `here` is the number of all */
     if (getenv(l->local_rank) && j->local_rank >= here)
         return an_fail(err, AN_E_USAGE, "%s=%d and %s=%d in the environment contradict each other", l->local_rank,
-                       j->local_rank, l->local_ranks, here);
+                       j->local_rank, is_told ? l->local_ranks : l->ranks, here);
     if (j->ranks > AN_COMM_RANKS)
         return an_fail(err, AN_E_UNSUPPORTED, "%s=%d: a job has 1 to %d ranks", l->ranks, j->ranks, AN_COMM_RANKS);
     return AN_OK;

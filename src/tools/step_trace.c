@@ -1,5 +1,6 @@
 /* step_trace.c: the stages of an update, from its plan and its settings. See step_trace.h. */
 #include "tools/step_trace.h"
+#include "comm/comm.h"
 #include "train/step.h"
 #include <stdio.h>
 #include <string.h>
@@ -74,12 +75,18 @@ static void tell_launches(const an_train_config *c, const an_estimate *p, an_ste
         else
             TELL(s->waits, "the host is the device: it computes");
     }
+    const bool exchanges = an_comm_ranks(c->comm) > 1;
+    if (exchanges && !update->fallbacks)
+        TELL(update->waits, "%s",
+             t->apart ? "no: it is queued; the GPU waits for the gradients of the other ranks"
+                      : "for the gradients of the other ranks; then the host computes");
     TELL(forward->fails, "memory: %s of activations are kept for the backward pass; recompute=on, or a smaller batch",
          an_bytes_text((double)p->bill.activation_bytes, text));
     TELL(backward->fails, "a gradient that is not finite; nan=%.20s says what happens then", c->nan);
     TELL(update->fails, "%s",
-         c->dtype == AN_F16 ? "updates skipped because the loss scale was too large: \"skipped\" in metrics.jsonl"
-                            : "a learning rate that is too large: the loss rises some updates later");
+         exchanges            ? "a rank that ends, hangs or falls behind: \"wait_ms\" in ranks.jsonl"
+         : c->dtype == AN_F16 ? "updates skipped because the loss scale was too large: \"skipped\" in metrics.jsonl"
+                              : "a learning rate that is too large: the loss rises some updates later");
 }
 
 static void tell_read(const an_train_config *c, const an_step_trace *t, an_stage *read)

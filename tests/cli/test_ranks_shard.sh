@@ -125,6 +125,10 @@ run plan macbook $more gradient_accumulation_steps=100 devices=100 update_ms=20
 code_is 0
 run plan macbook $more gradient_accumulation_steps=4 ranks=2 trace=true --json
 says stdout '"micro_batches":2'
+says stdout "for the gradients of the other ranks"
+run plan macbook $more gradient_accumulation_steps=4 ranks=2 fit=64MiB what_if=accum=8
+code_is 1
+says stderr "leave what_if= out"
 run plan demo device=cpu threads=2 ranks=2 gradient_accumulation_steps=2 batch_size=12 recompute=off budget=36MiB
 code_is 2
 says stderr "batch_size=6 gradient_accumulation_steps=4"
