@@ -43,8 +43,8 @@ enum {
     SCRATCH_BYTES = CHUNK_BYTES + AN_COMM_RANKS * AN_COMM_LINE * 8,
     NOTE_MAGIC = 0x414e4d31,
     STATUS_BYTES = 256, /* more than any library's MPI_Status */
-    END_S = 20,         /* for all ranks to leave after a failure */
-    ABORT_S = 10        /* for MPI_Abort */
+    END_S = 20,  /* for all ranks to leave after a failure; what starting and ending MPI may take beside the timeout */
+    ABORT_S = 10 /* for MPI_Abort */
 };
 
 /* Kinds of notes beside those of collectives. */
@@ -604,7 +604,7 @@ static void watch_end(call_watch *w)
 static bool finalize(an_comm *c)
 {
     call_watch w = {"MPI_Finalize", "another rank has not come to its end; what this one computed is saved", c->rank,
-                    c->timeout_s, .waits = c->mpi->waits};
+                    c->timeout_s + END_S, .waits = c->mpi->waits};
     const bool watched = watch_begin(&w);
     const int code = c->mpi->f.finalize();
     if (watched) watch_end(&w);
@@ -653,7 +653,7 @@ static an_status begin(an_err *err, const an_comm_job *j, an_comm *c, an_mpi_lib
         "of the %d processes that %s started one has not started MPI: another program, stopped, or its host cannot "
         "be reached",
         j->ranks, j->launcher);
-    call_watch w = {"MPI_Init_thread", cause, j->rank, c->timeout_s, .waits = j->waits};
+    call_watch w = {"MPI_Init_thread", cause, j->rank, c->timeout_s + END_S, .waits = j->waits};
     if (!watch_begin(&w)) return an_fail_nomem(err, "a thread that watches MPI's start", 0);
     const int code = f->init_thread(NULL, NULL, SERIALIZED, &level);
     watch_end(&w);

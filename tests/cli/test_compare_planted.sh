@@ -40,11 +40,13 @@ planted() { [ -s "$dir/$1.count" ] || fault "$1: nothing was planted"; }
 
 # The fold of a row's 32 lanes in pairs of neighbours instead of halves: a right sum, rounded otherwise.
 compiler order 's|for (int an_s = (n) / 2; an_s; an_s >>= 1)|for (int an_s = 1; an_s < (n); an_s <<= 1)|
-s|for (int an_l = 0; an_l < an_s; an_l++) lane|for (int an_l = 0; an_l < (n); an_l += 2 * an_s) lane|'
+s|for (int an_l = 0; an_l < an_s; an_l++) lane|for (int an_l = 0; an_l < (n); an_l += 2 * an_s) lane|
+s|(v\[0\] + v\[4\]) + (v\[2\] + v\[6\])|(v[0] + v[2]) + (v[4] + v[6])|'
 # The sum down the columns of 128 rows without the last row: in the gradients of the norms' gains and nowhere else.
 compiler column 's|for (int64_t q = 0; q < 128; q++)|for (int64_t q = 0; q < 127; q++)|'
 # The fold of a row's lanes without the last lane: norms, softmax, the loss, the norm of the gradients.
-compiler row 's|lane\[an_l\] = combine(lane\[an_l\], lane\[an_l + an_s\])|if (an_s != 16 \|\| an_l != 15) &|'
+compiler row 's|lane\[an_l\] = combine(lane\[an_l\], lane\[an_l + an_s\])|if (an_s != 16 \|\| an_l != 15) &|
+s|(v\[3\] + v\[7\])|(v[3] + v[7] * (an_four_lanes){1, 1, 1, 0})|'
 
 # shellcheck disable=SC2086
 {
