@@ -197,11 +197,22 @@ static int64_t rows_of(const samples *s, int n, int64_t *first)
     return last;
 }
 
+/* Whether the result is the image as it is. */
+static bool is_whole(const an_image *x, const an_image_part *p, int height, int width)
+{
+    return x->height == height && x->width == width && p->top == 0 && p->left == 0 && p->height == height * UNIT &&
+           p->width == width * UNIT && !p->flip && p->brightness == 256 && p->contrast == 256;
+}
+
 an_status an_image_fit(an_err *err, const an_image *x, const an_image_part *p, int height, int width, uint8_t *out)
 {
     samples rows = {0}, columns = {0};
     uint8_t *band = NULL;
     an_status status = AN_OK;
+    if (is_whole(x, p, height, width)) {
+        memcpy(out, x->data, (size_t)height * (size_t)width * (size_t)x->channels);
+        return AN_OK;
+    }
     const size_t row_bytes = (size_t)width * (size_t)x->channels, line = (size_t)x->width * (size_t)x->channels;
     if (!make_samples(&columns, p->left, p->width, width, x->width) ||
         !make_samples(&rows, p->top, p->height, height, x->height)) {

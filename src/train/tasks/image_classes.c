@@ -200,13 +200,7 @@ static an_status read_image(an_err *err, const image_data *d, int split, int64_t
     const an_loader_stage before = an_loader_enter(AN_LOADER_AUGMENT);
     an_image_part p = an_image_middle(&x, d->height, d->width);
     if (random) an_image_change(&d->s, random, d->height, d->width, &p);
-    an_status status = AN_OK;
-    const bool as_it_is = x.height == d->height && x.width == d->width &&
-                          (!random || (d->s.crop == 0 && d->s.zoom == 0 && d->s.jitter == 0 && !d->s.flip));
-    if (as_it_is)
-        memcpy(out, x.data, (size_t)x.height * (size_t)x.width * (size_t)x.channels);
-    else
-        status = an_image_fit(err, &x, &p, d->height, d->width, out);
+    const an_status status = an_image_fit(err, &x, &p, d->height, d->width, out);
     an_loader_enter(before);
     an_image_free(&x);
     return status;
