@@ -65,11 +65,9 @@ bool an_plane_of(const an_loop_kernel *p, const an_ins *in, int64_t rows, an_pla
     return good;
 }
 
-int64_t an_plane_bytes(const an_loop_kernel *p, const an_ins *in, const an_planes *s)
+int64_t an_plane_bytes(const an_plane *plane, int width)
 {
-    an_plane plane;
-    if (!an_plane_of(p, in, s->rows, &plane)) return 0;
-    return an_round_up(plane.n * s->width * (int64_t)sizeof(float), AN_BUFFER_ALIGN);
+    return an_round_up(plane->n * width * (int64_t)sizeof(float), AN_BUFFER_ALIGN);
 }
 
 /* How much all buffers hold of a channel where images have `rows` rows; 0: it is not known, or more than planes of single images have. */

@@ -36,7 +36,7 @@ typedef struct an_planes {
 an_planes an_planes_of(const an_loop_kernel *p);
 /* Whether load or store `in` is of planes, and of which: images have `rows` rows. Of a store, n is `rows`, in order. */
 bool an_plane_of(const an_loop_kernel *p, const an_ins *in, int64_t rows, an_plane *out);
-/* Bytes of its buffer, a multiple of AN_BUFFER_ALIGN; 0: it is of no planes. */
-int64_t an_plane_bytes(const an_loop_kernel *p, const an_ins *in, const an_planes *s);
+/* Bytes of its buffer of `width` channels, a multiple of AN_BUFFER_ALIGN. */
+int64_t an_plane_bytes(const an_plane *plane, int width);
 
 #endif

@@ -430,7 +430,7 @@ static void take_planes(const an_loop_kernel *p, const an_columns *f, an_text *o
         const an_loop_arg *arg = &p->arg[p->ins[i].arg];
         an_text_printf(out, "        float *restrict const b%d = t->acc + %lld;\n", i,
                        (long long)(from / (int64_t)sizeof(float)));
-        from += an_plane_bytes(p, &p->ins[i], s);
+        from += an_plane_bytes(&plane, s->width);
         if (p->ins[i].kind == AN_INS_STORE) continue;
         an_text_printf(out,
                        "        const int64_t at%d = image / %lld * %lld + %lld;\n        an_take_planes(%s, %lld, "

@@ -94,6 +94,9 @@ an_columns an_columns_of(const an_loop_kernel *p)
     while (c.together > 1 && c.planes.width > 8 * (AN_SUMS_TOGETHER / c.together)) c.planes.width /= 2;
     c.tests = an_round_up(c.planes.rows * (p->red + 1), AN_BUFFER_ALIGN);
     c.buffer_bytes = (size_t)c.tests;
-    for (int i = 0; i < p->n_ins; i++) c.buffer_bytes += (size_t)an_plane_bytes(p, &p->ins[i], &c.planes);
+    an_plane plane;
+    for (int i = 0; i < p->n_ins; i++)
+        if (an_plane_of(p, &p->ins[i], c.planes.rows, &plane))
+            c.buffer_bytes += (size_t)an_plane_bytes(&plane, c.planes.width);
     return c;
 }

@@ -15,10 +15,11 @@
 #define AN_WINDOW_OF_A_SUM    64 /* elements: longer sums are long */
 
 typedef struct an_columns {
-    int together;        /* rows summed at once; 1: each for itself */
-    an_planes planes;    /* rows 0: none */
-    int64_t tests;       /* bytes of what is tested of a thread's image before its channels; its buffers lie behind */
-    size_t buffer_bytes; /* of a thread, in its an_tile.acc: too much for the stack of a thread that the caller made */
+    int together;     /* rows summed at once; 1: each for itself */
+    an_planes planes; /* rows 0: none */
+    int64_t tests;    /* bytes at the start of a thread's buffer: the results of the bounds tests of one image */
+    size_t
+        buffer_bytes; /* of a thread's buffer (an_tile.acc), tests and planes: too large for the stack of any thread */
 } an_columns;
 
 an_columns an_columns_of(const an_loop_kernel *p);
