@@ -18,7 +18,7 @@ an_status an_plan_be_rank(an_err *err, an_plan_scaling *v, an_train_config *c)
     if (v->update_ms > 0 && v->devices < 2)
         return an_fail(err, AN_E_USAGE, "update_ms= is for a prediction of several devices: add devices=2 or more");
     if (v->devices < 2) return AN_OK;
-    AN_TRY(an_ranks_divide(err, c, v->devices));
+    AN_TRY(an_ranks_check_division_by(err, c, v->devices));
     const int ranks = (int)AN_MIN(v->devices, AN_COMM_RANKS);
     if (v->devices > ranks) {
         an_say("note    the bill is that of a rank of %d, the most that a job has", ranks);

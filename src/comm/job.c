@@ -311,14 +311,11 @@ static an_status try_file(an_err *err, const an_comm_job *j, const char *path, s
     return AN_OK;
 }
 
-/* How long a rank waits for others before it says so: variables that were left in the environment would make a run alone wait in silence. */
-enum { TELL_AFTER_S = 5 };
-
 /* Says once that rank `other` lets this one wait. */
 static void tell(const an_comm_job *j, int other, double waited_s, bool *told)
 {
     char sentence[256];
-    if (*told || !j->waits || waited_s < TELL_AFTER_S) return;
+    if (*told || !j->waits || waited_s < AN_COMM_TELL_S) return;
     snprintf(
         sentence, sizeof sentence,
         "rank %d waits for rank %d: %s=%d and %s=%d in the environment say that this is one process of a job of %s's; "

@@ -570,14 +570,14 @@ typedef struct call_watch {
 
 static void *watch_call(void *arg)
 {
-    enum { TELL_AFTER_S = 5, EXIT_CODE = 2 };
+    enum { EXIT_CODE = 2 };
     call_watch *w = arg;
     an_wait_clock clock = {0};
     char sentence[400];
     for (bool told = false; !atomic_load(&w->over);) {
         const double waited_s = an_wait_clock_ask(&clock);
         const bool late = waited_s >= w->timeout_s;
-        if (late || (waited_s >= TELL_AFTER_S && !told)) {
+        if (late || (waited_s >= AN_COMM_TELL_S && !told)) {
             snprintf(sentence, sizeof sentence, "rank %d has waited %.3g s in %s: %s%s", w->rank, waited_s, w->call,
                      w->cause, late ? "; ANNEAL_COMM_TIMEOUT=SECONDS waits longer" : "");
             told = true;

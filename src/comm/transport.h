@@ -43,6 +43,9 @@ typedef struct an_comm_transport {
 
 extern const an_comm_transport an_comm_shared_memory, an_comm_mpi;
 
+/* How long a rank waits for others before it says so: variables that were left in the environment would make a run alone wait in silence. */
+enum { AN_COMM_TELL_S = 5 };
+
 struct an_comm {
     const an_comm_transport *transport;
     int rank, ranks;

@@ -343,8 +343,8 @@ static an_tensor *gathered_heads(an_tensor *dk, const an_tensor *k)
     return an_sum_at(AN_AT, dk, AN_AXIS(2), false);
 }
 
-/* grad_out query key value out logsumexp dropout_p is_causal attn_mask scale. Where out stands in logsumexp's place too (python/anneal/torch.py), both
- * are found again. */
+/* grad_out query key value out logsumexp dropout_p is_causal attn_mask scale. python/anneal/torch.py passes out as logsumexp where the
+ * forward graph did not keep logsumexp: the forward pass is then recomputed. */
 an_status an_rule_attention_cpu_backward(an_build *b, const an_pt2_node *n)
 {
     static const origin o = {"aten.scaled_dot_product_attention.default",

@@ -10,10 +10,10 @@
 
 an_status an_ranks_check_division(an_err *err, const an_train_config *c)
 {
-    return an_ranks_divide(err, c, an_comm_ranks(c->comm));
+    return an_ranks_check_division_by(err, c, an_comm_ranks(c->comm));
 }
 
-an_status an_ranks_divide(an_err *err, const an_train_config *c, int64_t ranks)
+an_status an_ranks_check_division_by(an_err *err, const an_train_config *c, int64_t ranks)
 {
     const int64_t micros = c->gradient_accumulation_steps, all = micros * c->batch_size;
     if (micros % ranks == 0) return AN_OK;

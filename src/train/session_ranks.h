@@ -12,9 +12,9 @@
 
 #include "train/session.h"
 
-/* AN_E_USAGE where the ranks, or so many of them, do not divide an update's micro-batches. */
+/* AN_E_USAGE where the number of ranks, the run's or the given one, does not divide an update's micro-batches. */
 an_status an_ranks_check_division(an_err *err, const an_train_config *c);
-an_status an_ranks_divide(an_err *err, const an_train_config *c, int64_t ranks);
+an_status an_ranks_check_division_by(an_err *err, const an_train_config *c, int64_t ranks);
 /* Before the first update: the same device, settings, data and progress on all ranks; AN_E_UNSUPPORTED where the model
  * has states that are not made for ranks. */
 an_status an_ranks_check(an_err *err, an_session *r);
