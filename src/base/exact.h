@@ -145,14 +145,20 @@ AN_FN float an_flush_small_(float y, float x)
     return an_abs_(x) < AN_TINY ? an_signed_zero_(x) : y;
 }
 
+#define AN_EXP_Q4 0.00138706516f /* of q below, the coefficient of r^4 */
+#define AN_EXP_Q3 0.00836625881f
+#define AN_EXP_Q2 0.0416674353f
+#define AN_EXP_Q1 0.166665465f
+#define AN_EXP_Q0 0.49999997f
+
 /* e^r = 1 + r + r^2 q(r) for |r| <= ln(2)/2; this is q, to 2^-26 of e^r - 1. */
 AN_FN float an_exp_q_(float r)
 {
-    float q = 0.00138706516f;
-    q = AN_FMA(q, r, 0.00836625881f);
-    q = AN_FMA(q, r, 0.0416674353f);
-    q = AN_FMA(q, r, 0.166665465f);
-    return AN_FMA(q, r, 0.49999997f);
+    float q = AN_EXP_Q4;
+    q = AN_FMA(q, r, AN_EXP_Q3);
+    q = AN_FMA(q, r, AN_EXP_Q2);
+    q = AN_FMA(q, r, AN_EXP_Q1);
+    return AN_FMA(q, r, AN_EXP_Q0);
 }
 
 /* 2^n e^r, with the integer n in the low bits of t (see AN_ROUNDER), where the result is normal. */

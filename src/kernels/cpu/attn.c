@@ -225,23 +225,50 @@ static inline float score_row(float *s, int n, int seen, float scale, float leas
     return lanes_most(most);
 }
 
-/* an_exp of x <= 0 or a NaN, with its bits: nothing there is too large. */
-static inline float exp_below(float x)
+/* Rows whose exponentials are computed together, a step of all of them after the other: an exponential is a chain of a dozen dependent
+ * operations, of which a core keeps one or two vectors in flight by itself and needs four. */
+enum { EXP_ROWS = AN_VL == 16 ? 4 : 2 };
+#define EXP_EACH AN_UNROLL for (int i = 0; i < n; i++)
+
+/* an_exp of n vectors, with its bits; `below`: of x <= 0 or a NaN, where nothing is too large. */
+AN_INLINE void exp_vectors(const int n, const bool below, vf *x)
 {
-    const float t = AN_FMA(x, AN_LOG2E, AN_ROUNDER), n = t - AN_ROUNDER;
-    const float r = AN_FMA(n, AN_LN2_LO, AN_FMA(n, -AN_LN2, x));
-    const float y = x < -87.3365402f ? 0.0f : an_exp_scaled_(t, r);
-    return x == x ? y : AN_EXACT_NAN;
+    vf t[EXP_ROWS * LANES / AN_VL], r[EXP_ROWS * LANES / AN_VL], q[EXP_ROWS * LANES / AN_VL];
+    EXP_EACH t[i] = vf_fma(x[i], vf_set(AN_LOG2E), vf_set(AN_ROUNDER));
+    EXP_EACH q[i] = t[i] - vf_set(AN_ROUNDER);
+    EXP_EACH r[i] = vf_fma(q[i], vf_set(-AN_LN2), x[i]);
+    EXP_EACH r[i] = vf_fma(q[i], vf_set(AN_LN2_LO), r[i]);
+    EXP_EACH q[i] = vf_fma(vf_set(AN_EXP_Q4), r[i], vf_set(AN_EXP_Q3));
+    EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(AN_EXP_Q2));
+    EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(AN_EXP_Q1));
+    EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(AN_EXP_Q0));
+    EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(1.0f));
+    EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(1.0f));
+    EXP_EACH
+    {
+        const vu large = below ? vu_set(0) : (vu)(x[i] > vf_set(88.7228317f)),
+                 normal = (vu)(x[i] >= vf_set(-87.3365402f));
+        const vu power = ((vu)q[i] + ((vu)t[i] << 23)) & normal & ~large;
+        x[i] = (vf)(power | ((vu)vf_set(AN_EXACT_INF) & large) | (vu_set(0x7fc00000u) & (vu)(x[i] != x[i])));
+    }
 }
 
-/* s[j] = exp(s[j] - m), added to the 16 lane sums l. */
-static inline void exp_row(float *s, int n, float m, float *l)
+/* s[i][j] = exp(s[i][j] - m[i]), added to the 16 lane sums l[i], for neighbouring rows i. */
+AN_INLINE void exp_rows(const int rows, float *s, int n, const float *m, float *l)
 {
-    for (int j = 0; j < n; j += LANES)
-        for (int x = 0; x < LANES; x++) s[j + x] = exp_below(s[j + x] - m);
-    lanes sum = lanes_load(l);
-    for (int j = 0; j < n; j += LANES) sum = lanes_add(sum, lanes_load(s + j));
-    lanes_store(l, sum);
+    lanes sum[EXP_ROWS];
+    AN_UNROLL for (int i = 0; i < rows; i++) sum[i] = lanes_load(l + i * LANES);
+    for (int j = 0; j < n; j += LANES) {
+        lanes x[EXP_ROWS];
+        AN_UNROLL for (int i = 0; i < rows; i++) x[i] = lanes_add(lanes_load(s + i * BLOCK + j), lanes_set(-m[i]));
+        exp_vectors(rows * (LANES / AN_VL), true, x[0].v);
+        AN_UNROLL for (int i = 0; i < rows; i++)
+        {
+            lanes_store(s + i * BLOCK + j, x[i]);
+            sum[i] = lanes_add(sum[i], x[i]);
+        }
+    }
+    AN_UNROLL for (int i = 0; i < rows; i++) lanes_store(l + i * LANES, sum[i]);
 }
 
 /* Makes r->most the running maxima of rows [row, row+m), rescaling l and o. The first loop is one that compilers
@@ -271,7 +298,10 @@ static void softmax_rows(const job *w, const forward_scratch *r, int row, int m,
     for (int i = 0; i < m; i++)
         r->most[i] = score_row(p + i * BLOCK, width, visible(w, i0 + i, k0, n), w->s->scale, r->m[row + i]);
     rescale_rows(w, r, row, m);
-    for (int i = 0; i < m; i++) exp_row(p + i * BLOCK, width, r->m[row + i], r->l + (row + i) * LANES);
+    int first = 0;
+    for (; first + EXP_ROWS <= m; first += EXP_ROWS)
+        exp_rows(EXP_ROWS, p + first * BLOCK, width, r->m + row + first, r->l + (row + first) * LANES);
+    for (; first < m; first++) exp_rows(1, p + first * BLOCK, width, r->m + row + first, r->l + (row + first) * LANES);
     for (int i = 0; i < m && w->drop.on; i++) {
         float *s = p + i * BLOCK;
         keep_mask(&w->drop, index + (uint64_t)i * (uint64_t)w->s->S, width, r->mask);
@@ -475,14 +505,24 @@ static void load_queries(const job *w, const backward_scratch *r, int b, int h, 
     }
 }
 
-/* One row of a tile, in place. p [64]: scores to probabilities after dropout, without the factor 1/(1-rate). ds [64]: the
- * GEMMs do v^T to gradients of the scores, without the factor `scale`. */
-static inline void gradient_row(const job *w, float *restrict p, float *restrict ds, int n, int seen, float lse,
-                                float delta, const an_word *restrict mask)
+/* s[i][j] = exp(s[i][j] * scale - lse[i]) for neighbouring rows i. */
+AN_INLINE void exp_scores(const int rows, float *s, int n, float scale, const float *lse)
 {
-    const float scale = w->s->scale, keep = w->drop.scale;
-    for (int j = 0; j < n; j += LANES)
-        for (int x = 0; x < LANES; x++) p[j + x] = an_exp(p[j + x] * scale - lse);
+    for (int j = 0; j < n; j += LANES) {
+        lanes x[EXP_ROWS];
+        AN_UNROLL for (int i = 0; i < rows; i++) x[i] =
+            lanes_add(lanes_scale(lanes_load(s + i * BLOCK + j), scale), lanes_set(-lse[i]));
+        exp_vectors(rows * (LANES / AN_VL), false, x[0].v);
+        AN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s + i * BLOCK + j, x[i]);
+    }
+}
+
+/* One row of a tile, in place. p [64]: probabilities to those after dropout, without the factor 1/(1-rate). ds [64]: the
+ * GEMMs do v^T to gradients of the scores, without the factor `scale`. */
+static inline void gradient_row(const job *w, float *restrict p, float *restrict ds, int n, int seen, float delta,
+                                const an_word *restrict mask)
+{
+    const float keep = w->drop.scale;
     int j = 0;
     if (!w->drop.on)
         for (; j + LANES <= seen; j += LANES)
@@ -514,10 +554,14 @@ static void gradient_tile(const job *w, const backward_scratch *r, int b, int h,
         gemm_rows(w->dot, m, width, kd, r->q + (int64_t)g * w->dw, w->dw, r->kt, BLOCK, r->p + g * BLOCK, BLOCK, false);
         gemm_rows(w->dot, m, width, kd, r->g + (int64_t)g * w->dw, w->dw, r->vt, BLOCK, r->ds + g * BLOCK, BLOCK,
                   false);
-        for (int i = g; i < g + m; i++) {
+        int i = g;
+        for (; i + EXP_ROWS <= g + m; i += EXP_ROWS)
+            exp_scores(EXP_ROWS, r->p + i * BLOCK, width, w->s->scale, lse + i);
+        for (; i < g + m; i++) exp_scores(1, r->p + i * BLOCK, width, w->s->scale, lse + i);
+        for (i = g; i < g + m; i++) {
             fetch_ahead(w, &r->next, i, rows);
             if (w->drop.on) keep_mask(&w->drop, dropout_index(w, b, h, i0 + i, k0), width, r->mask);
-            gradient_row(w, r->p + i * BLOCK, r->ds + i * BLOCK, width, visible(w, i0 + i, k0, n), lse[i], r->delta[i],
+            gradient_row(w, r->p + i * BLOCK, r->ds + i * BLOCK, width, visible(w, i0 + i, k0, n), r->delta[i],
                          r->mask);
         }
     }
