@@ -493,7 +493,21 @@ static void turned(const an_loop_kernel *p, const an_turn *x, an_text *out)
         n, to_q, to_i, from_q, from_i);
 }
 
-enum { FEW_COLUMNS = 64 };
+enum { FEW_COLUMNS = 64, LONG_CHAIN = 12 };
+
+/* Whether the columns of a phase are long chains of float32 operations: those of four vectors are worth computing together
+ * (AN_EACH_LONG of loops_c.h). */
+static bool is_long(const an_loop_kernel *p, int phase)
+{
+    bool some = false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != phase || in->scope != AN_SCOPE_COL) continue;
+        if (in->dtype == AN_F64 || in->dtype == AN_I64 || in->kind == AN_INS_RAND) return false;
+        some |= in->kind == AN_INS_ELEM && in->dtype == AN_F32 && an_op_cost((an_op)in->op) >= LONG_CHAIN;
+    }
+    return some;
+}
 
 /* A loop over the tile's columns without a reduction. Trip counts that are known leave compilers straight code, and
  * where an index depends on the column modulo the channels, an inner loop over these reads neighbours instead of
@@ -524,6 +538,14 @@ static void column_loop(const an_loop_kernel *p, int phase, an_text *out)
                 cols, cols);
             column_body(p, phase, "                ", false, false, NULL, out);
             an_text_puts(out, "            }\n            continue;\n        }\n");
+        }
+        if (cols > FEW_COLUMNS && is_long(p, phase)) {
+            an_text_puts(out, "        {\n            AN_LONG_BEGIN\n            AN_EACH_LONG for (int64_t c = col0; c "
+                              "< col1; c++) {\n"
+                              "                AN_LONG_COLUMN\n");
+            column_body(p, phase, "                ", false, false, NULL, out);
+            an_text_puts(out, "            }\n            AN_LONG_END\n        }\n");
+            return;
         }
         an_text_puts(out, "        AN_EACH for (int64_t c = col0; c < col1; c++) {\n");
     }

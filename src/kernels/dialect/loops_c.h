@@ -19,10 +19,21 @@ typedef struct an_tile {
 #define AN_EACH     _Pragma("clang loop vectorize(assume_safety)")
 #define AN_LANES    AN_EACH /* a loop over the 32 lanes of a row: all of it, so that they stay in registers */
 #define AN_STRAIGHT _Pragma("clang loop unroll(full)")
+#define AN_EACH_LONG _Pragma("clang loop vectorize(assume_safety) interleave_count(4)")
+#define AN_LONG_BEGIN
+#define AN_LONG_COLUMN
+#define AN_LONG_END
 #else
 #define AN_EACH     _Pragma("GCC ivdep")
 #define AN_LANES    _Pragma("GCC ivdep") _Pragma("GCC unroll 8")
 #define AN_STRAIGHT _Pragma("GCC unroll 64")
+/* A loop whose columns are long chains of dependent operations, as an exponential is: four vectors are computed together, so that the units that
+ * one chain leaves idle are used by the others; a processor looks too few instructions ahead to do that by itself. gcc takes together as many
+ * vectors of floats as one vector of the loop's smallest type has columns: that is a byte here, of which no instruction but one exclusive or remains. */
+#define AN_EACH_LONG   AN_EACH
+#define AN_LONG_BEGIN  uint8_t an_byte = 0, an_bits; __asm__("" : "=r"(an_bits));
+#define AN_LONG_COLUMN an_byte ^= an_bits;
+#define AN_LONG_END    __asm__ volatile("" : : "r"(an_byte));
 #endif
 
 AN_FN double an_max_f64(double a, double b)
