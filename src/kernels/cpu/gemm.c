@@ -62,7 +62,8 @@ enum {
     BLOCK_WORDS_FEW =
         AN_TILES ? 192 / CACHE_DIVISOR : BLOCK_WORDS, /* where C has few rows: a panel of 24 KiB, in an L1 cache */
     BLOCK_ROWS = AN_TILES ? 256 : 96,                 /* of A in a row block: 192 KiB packed, with tiles 528 */
-    STRIP = 128 / PANEL,                              /* panels that are passed to C or the epilogue together */
+    MOST_TILES = BLOCK_ROWS / TILE_ROWS,
+    STRIP = 128 / PANEL,                       /* panels that are passed to C or the epilogue together */
     WIDE = 512 / PANEL,                        /* most panels of a task whose sums are kept over several blocks of k */
     FEW_ROWS = AN_TILES ? 256 : 4 * TILE_ROWS, /* with so few rows a packed B is not shared */
     SHARED_BYTES = (4 << 20) / CACHE_DIVISOR,  /* of packed operands, so that they stay in the last-level cache */
@@ -87,6 +88,7 @@ typedef struct plan {
     int64_t split_k;               /* k of a chain; the last of a member may have less */
     int64_t block, blocks;         /* words of a block of k; blocks of a chain */
     int64_t tiles, row_blocks, panels;
+    int64_t least_rows, rest_rows;                    /* m divided by tiles, and what remains */
     bool share_b, share_a;                            /* packed once for all threads */
     bool direct;                                      /* B is multiplied as it lies (gemm_rows.h) */
     int64_t group_chains, group_panels, group_blocks; /* of a group */
@@ -156,7 +158,7 @@ static bool readable_in_place(const plan *p)
 /* Chooses row and column blocks: large enough to reuse packed words, small enough to give every thread work. */
 static void plan_tasks(plan *p)
 {
-    const int64_t most_tiles = AN_MAX(BLOCK_ROWS / TILE_ROWS, 1), least_tiles = AN_MAX(most_tiles / 4, 1);
+    const int64_t most_tiles = MOST_TILES, least_tiles = AN_MAX(most_tiles / 4, 1);
     const int64_t widest = p->blocks > 1 ? WIDE : p->group_panels;
     p->row_blocks = an_ceil_div(p->tiles, most_tiles);
     p->column_blocks = an_ceil_div(p->group_panels, widest);
@@ -228,6 +230,8 @@ static plan plan_make(const an_gemm_spec *spec, int threads)
     p.blocks = p.direct ? 1 : AN_MAX(an_ceil_div(words, s->m > FEW_ROWS ? BLOCK_WORDS : BLOCK_WORDS_FEW), 1);
     p.block = an_round_up(AN_MAX(an_ceil_div(words, p.blocks), 1), WORDS_UP);
     p.tiles = an_ceil_div(s->m, TILE_ROWS);
+    p.least_rows = p.tiles ? s->m / p.tiles : 0;
+    p.rest_rows = p.tiles ? s->m % p.tiles : 0;
     p.panels = an_ceil_div(s->n, PANEL);
     p.share_b = s->m > FEW_ROWS;
     if (p.chains == 0 || p.tiles == 0 || p.panels == 0) return p;
@@ -380,6 +384,25 @@ static int64_t tile_row(const plan *p, int64_t tile)
     return AN_TILES ? AN_MIN(tile * TILE_ROWS, p->s.m) : part_begin(p->s.m, p->tiles, tile);
 }
 
+/* tile_row of one tile after the other without a division each, which takes as long as packing a tile's eight words. */
+typedef struct tile_walk {
+    int64_t row, rest;
+} tile_walk;
+
+static tile_walk walk_from(const plan *p, int64_t tile)
+{
+    return (tile_walk){tile_row(p, tile), AN_TILES ? 0 : p->s.m * tile % p->tiles};
+}
+
+static int64_t next_row(const plan *p, tile_walk *at)
+{
+    if (AN_TILES) return at->row = AN_MIN(at->row + TILE_ROWS, p->s.m);
+    at->rest += p->rest_rows;
+    const bool more = at->rest >= p->tiles;
+    if (more) at->rest -= p->tiles;
+    return at->row += p->least_rows + more;
+}
+
 static an_word *shared_tile(const call *g, int64_t chain, int64_t j, int64_t tile)
 {
     const int64_t i = ((chain - g->chain0) * (g->block1 - g->block0) + j - g->block0) * g->p.tiles + tile;
@@ -392,13 +415,16 @@ static void pack_tiles(const plan *p, const operand *a, int64_t t0, int64_t t1, 
                        an_word *out)
 {
     const pack_inside_fn inside = pack_inside_body(a, false, p->kind);
-    const int64_t chunk = inside ? CHUNK_INSIDE : CHUNK;
-    for (int64_t w = w0; w < w1; w += chunk)
-        for (int64_t t = t0; t < t1; t++) {
-            const part q = {tile_row(p, t), tile_row(p, t + 1), w, AN_MIN(w + chunk, w1)};
+    const int64_t chunk = inside ? CHUNK_INSIDE : CHUNK, size = packed_tile(p);
+    const tile_walk first_tile = walk_from(p, t0);
+    for (int64_t w = w0; w < w1; w += chunk) {
+        tile_walk at = first_tile;
+        an_word *tile = out;
+        for (int64_t t = t0; t < t1; t++, tile += size) {
+            const int64_t x0 = at.row;
+            const part q = {x0, next_row(p, &at), w, AN_MIN(w + chunk, w1)};
             const int64_t rows = q.x1 - q.x0;
-            an_word *tile = out + (t - t0) * packed_tile(p);
-            if (inside && q.x0 + AN_VL <= a->x) {
+            if (inside && (p->kind == WORD_F32 || q.x0 + AN_VL <= a->x)) {
                 inside(a, q.x0, w, q.w1, tile + (w - first) * rows, rows, q.w1 < w1);
             } else if (AN_TILES) {
                 pack(a, q, tile + w - first, row_stride(p), PACK_ROWS_ACROSS, p->kind);
@@ -407,6 +433,7 @@ static void pack_tiles(const plan *p, const operand *a, int64_t t0, int64_t t1, 
                 pack(a, q, tile + (w - first) * rows, rows, PACK_ALONG_X, p->kind);
             }
         }
+    }
 }
 
 /* Words [w0, w1) of panels [panel0, panel1), one behind the other. */
@@ -445,7 +472,8 @@ static void pack_b_task(const call *g, int64_t chain, int64_t j, int64_t strip, 
     block_words(p, b.k, j, &first, &end);
     const bool whole = g->slices == 1;
     const int64_t w0 = first + slice * SLICE, w1 = whole ? end : AN_MIN(w0 + SLICE, end);
-    const int64_t chunk = whole ? AN_MAX(w1 - w0, 1) : CHUNK;
+    const bool inside = pack_inside_body(&b, true, p->kind) != NULL;
+    const int64_t chunk = whole ? AN_MAX(w1 - w0, 1) : inside ? CHUNK_INSIDE : CHUNK;
     for (int64_t w = w0; w < w1; w += chunk)
         for (int64_t i = g->panel0 + part_begin(panels, g->b_strips, strip); i < last; i++)
             pack_panel(p, &b, i, w, AN_MIN(w + chunk, w1),
@@ -488,6 +516,7 @@ typedef struct job {
     int thread;
     int64_t chain;
     int64_t tile0, tile1, row0, row1, panel0, panel1;
+    int64_t tile_rows[MOST_TILES + 1]; /* where tile0, tile0 + 1, ... tile1 begin, from row0 */
     an_word *left, *right;
     float *sums, *edge;
     run_ahead later; /* what it prefetches while it multiplies one block of k */
@@ -504,6 +533,9 @@ static job job_of(const call *g, int64_t task, int thread)
     b.tile1 = part_begin(p->tiles, p->row_blocks, row + 1);
     b.row0 = tile_row(p, b.tile0);
     b.row1 = tile_row(p, b.tile1);
+    tile_walk at = walk_from(p, b.tile0);
+    b.tile_rows[0] = 0;
+    for (int64_t t = b.tile0; t < b.tile1; t++) b.tile_rows[t - b.tile0 + 1] = next_row(p, &at) - b.row0;
     b.panel0 = g->panel0 + part_begin(panels, column_blocks, column);
     b.panel1 = g->panel0 + part_begin(panels, column_blocks, column + 1);
     uint8_t *mine = g->scratch + p->partial_bytes + shared_bytes(p) + thread * p->thread_bytes;
@@ -586,13 +618,14 @@ static void copy_tile(float *to, int64_t to_ld, const float *from, int64_t from_
         for (int64_t i = 0; i < columns; i++) to[r * to_ld + i] = from[r * from_ld + i];
 }
 
-/* The prefetches of tile i of n, which loops over `words` words: an nth of the ranges of `r`, or where these are empty the line `here`
- * over and over, which must be mapped: the address of a page that is not is looked up anew by each prefetch, for a hundred cycles. */
-static void plan_prefetch(const run_ahead *r, int64_t i, int64_t n, int64_t words, const void *here, prefetch_plan *out)
+/* The prefetches of tile i, which reads `bytes` bytes of the ranges of `r` in as many steps of `step` bytes, or where these are empty the line
+ * `here` over and over, which must be mapped: the address of a page that is not is looked up anew by each prefetch, for a hundred cycles. */
+static void plan_prefetch(const run_ahead *r, int64_t i, int64_t bytes, int64_t step, const void *here,
+                          prefetch_plan *out)
 {
-    const int64_t all = r->bytes[0] + r->bytes[1], begin = all / n * i, second = begin >= r->bytes[0];
-    out->at = all == 0 ? (uintptr_t)here : r->at[second] + (uintptr_t)(begin - (second ? r->bytes[0] : 0));
-    out->step = all == 0 ? 0 : AN_MIN(an_ceil_div(all / n, AN_MAX(words - TILE_ROWS, 1)), 64);
+    const int64_t begin = bytes * i, second = begin >= r->bytes[0];
+    out->at = step == 0 ? (uintptr_t)here : r->at[second] + (uintptr_t)(begin - (second ? r->bytes[0] : 0));
+    out->step = step;
 }
 
 #if AN_TILES
@@ -640,10 +673,13 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t j
     const int64_t width = panel_width(p, panel), columns = AN_MIN(width, p->s.n - panel * PANEL);
     const bool partial =
         g->sums == SUMS_IN_C && columns < width; /* whole vectors would be written beyond the row of C */
-    const int64_t count = b->tile1 - b->tile0;
+    /* Quotients that are the same for each tile: a division takes as long as two steps of k of a tile. */
+    const int64_t count = b->tile1 - b->tile0, ahead = b->later.bytes[0] + b->later.bytes[1];
+    const int64_t tile_ahead = ahead == 0 ? 0 : ahead / (count * (b->panel1 - b->panel0));
+    const int64_t step = ahead == 0 ? 0 : AN_MIN(an_ceil_div(tile_ahead, AN_MAX(words - TILE_ROWS, 1)), 64);
     int64_t configured = 0;
     for (int64_t t = b->tile0; t < b->tile1; t++) {
-        const int64_t row = tile_row(p, t) - b->row0, rows = tile_row(p, t + 1) - tile_row(p, t);
+        const int64_t row = b->tile_rows[t - b->tile0], rows = b->tile_rows[t - b->tile0 + 1] - row;
         const bool by_row = a->layout == A_ROWS;
         const int64_t offset = by_row ? row * a->stride : a->packed ? (t - b->tile0) * packed_tile(p) : row;
         const int64_t stride = a->packed && !by_row ? rows : a->stride;
@@ -657,8 +693,7 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t j
                 __builtin_prefetch((const void *)(next.c + (uintptr_t)(r * c.ld * 4)), 1, 3);
                 __builtin_prefetch((const void *)(next.c + (uintptr_t)(r * c.ld * 4 + 64)), 1, 3);
             }
-        plan_prefetch(&b->later, (panel - b->panel0) * count + t - b->tile0, count * (b->panel1 - b->panel0), words,
-                      right, &next);
+        plan_prefetch(&b->later, (panel - b->panel0) * count + t - b->tile0, tile_ahead, step, right, &next);
         if (!partial) {
             multiply_tile(p, a, offset, stride, rows, width, words, right, (place){at, c.ld}, go_on, &next,
                           &configured);

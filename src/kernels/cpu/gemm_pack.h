@@ -28,6 +28,8 @@
 #include "base/base.h"
 #include "base/exact.h"
 
+#include <string.h>
+
 typedef enum word_kind { WORD_F32, WORD_PAIR, WORD_ROUNDED } word_kind;
 
 /* A or B of one batch member and one split of k. Element (x, k), where x is the row of A or the column of B, is at
@@ -242,17 +244,55 @@ typedef void (*pack_inside_fn)(const operand *o, int64_t x, int64_t w0, int64_t 
 #if AN_VL == 8 /* on other widths not measured */
 /* PACK_ALONG_X where all that is read lies inside an operand that is contiguous along x. Tiles and panels are packed a few
  * words each in turn, and what pack() prepares for a call would take as long as those words. `vectors` hold the rows of a
- * tile (1) or the columns of a panel; the last word is stored whole where the same thread writes the one behind it (`more`). */
+ * tile (1) or the columns of a panel; the last word is stored whole where the same thread writes the one behind it (`more`).
+ *
+ * Of rows that are far apart nothing is prefetched: all panels or tiles together read whole rows, which the hardware then sees,
+ * and 32 rows ahead are another page for each (rows of 3 KiB: twice as fast without, bench/gemm/README.md). */
+enum { FAR_APART = 2048 /* bytes, for one vector of a row */ };
 AN_INLINE void pack_inside(const operand *o, int64_t x, int64_t w0, int64_t w1, an_word *out, int64_t width,
                            const int vectors, bool more, const word_kind kind, const uint8_t dtype)
 {
     const operand copy = {.along_k = o->along_k};
-    const int64_t size = dtype == AN_F32 ? 4 : 2, whole = more || width == vectors * AN_VL ? w1 : w1 - 1;
+    const int64_t size = dtype == AN_F32 ? 4 : 2, row = o->along_k * size;
+    const int64_t whole = more || width == vectors * AN_VL ? w1 : w1 - 1;
     const uint8_t *p = o->p + x * size;
+    if (kind == WORD_F32 && dtype == AN_F32 && row * vectors >= FAR_APART) {
+        for (int64_t w = w0; w < whole; w++, out += width)
+            AN_UNROLL for (int v = 0; v < vectors; v++)
+                vu_store(out + v * AN_VL, (vu)load_one_vector(p + w * row + v * AN_VL * size, 0, dtype));
+        return;
+    }
     for (int64_t w = w0; w < whole; w++, out += width)
         AN_UNROLL for (int v = 0; v < vectors; v++)
             vu_store(out + v * AN_VL, whole_word(&copy, p + v * AN_VL * size, w, kind, dtype));
     if (whole < w1) store_words(out, whole_word(&copy, p, whole, kind, dtype), width);
+}
+
+/* The same of a tile of f32: exactly its rows are copied, six as 16 and 8 bytes, because whole vectors would be stored over one another, and
+ * read beyond the operand. */
+AN_INLINE void copy_rows(const uint8_t *p, int64_t row, int64_t words, an_word *out, const size_t bytes,
+                         const bool ahead)
+{
+    for (int64_t w = 0; w < words; w++, p += row, out += bytes / sizeof *out) {
+        if (ahead) prefetch(p, SLICE * row);
+        memcpy(out, p, bytes);
+    }
+}
+static void inside_f32_tile(const operand *o, int64_t x, int64_t w0, int64_t w1, an_word *out, int64_t width, bool more)
+{
+    const int64_t row = o->along_k * 4;
+    const uint8_t *p = o->p + x * 4 + w0 * row;
+    (void)more;
+    if (width == TILE_ROWS && row < FAR_APART)
+        copy_rows(p, row, w1 - w0, out, TILE_ROWS * 4, true);
+    else if (width == TILE_ROWS)
+        copy_rows(p, row, w1 - w0, out, TILE_ROWS * 4, false);
+    else if (width == TILE_ROWS - 1 && row < FAR_APART)
+        copy_rows(p, row, w1 - w0, out, (TILE_ROWS - 1) * 4, true);
+    else if (width == TILE_ROWS - 1)
+        copy_rows(p, row, w1 - w0, out, (TILE_ROWS - 1) * 4, false);
+    else
+        copy_rows(p, row, w1 - w0, out, (size_t)width * 4, false);
 }
 
 #define PACK_INSIDE(name, vectors, kind, dtype)                                                                        \
@@ -262,7 +302,7 @@ AN_INLINE void pack_inside(const operand *o, int64_t x, int64_t w0, int64_t w1, 
     }
 #define PACK_INSIDE_BOTH(name, kind, dtype)                                                                            \
     PACK_INSIDE(name##_tile, 1, kind, dtype) PACK_INSIDE(name##_panel, PANEL / AN_VL, kind, dtype)
-PACK_INSIDE_BOTH(inside_f32, WORD_F32, AN_F32)
+PACK_INSIDE(inside_f32_panel, PANEL / AN_VL, WORD_F32, AN_F32)
 PACK_INSIDE_BOTH(inside_rounded_f32, WORD_ROUNDED, AN_F32)
 PACK_INSIDE_BOTH(inside_rounded_bf16, WORD_ROUNDED, AN_BF16)
 
