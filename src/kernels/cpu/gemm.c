@@ -14,8 +14,8 @@
  *     +--------+   +----+
  *     packed, stays in the L2 cache
  *
- * Owns:       the blocking, the layout of scratch, the task grid, passing finished blocks to C or to the epilogue.
- * Does not:   know registers (gemm_micro.h, gemm_tiles.h) or dtypes (gemm_pack.h); allocate. The entry is in conv.c, which
+ * Owns:       the layout of scratch, the task grid, passing finished blocks to C or to the epilogue.
+ * Does not:   choose the blocking (gemm_plan.h); know registers (gemm_micro.h, gemm_tiles.h) or dtypes (gemm_pack.h); allocate. The entry is in conv.c, which
  *             keeps f32 convolutions of few channels and passes all other GEMMs and convolutions on to here.
  * Invariants: an f32 element is one accumulation of fused multiply-adds in ascending k from +0. Where it spans several
  *             blocks of k, each block continues from the stored partial sum. So the bits do not depend on blocks, threads
@@ -36,222 +36,12 @@
  * large as the result. */
 #include "kernels/cpu/isa.h"
 
-#include "kernels/cpu/gemm_pack.h"
 #include "kernels/cpu/gemm_im2col.h"
-#if !AN_TILES
-#include "kernels/cpu/gemm_rows.h"
-#endif
+#include "kernels/cpu/gemm_plan.h"
 
 #include "kernels/cpu_kernels.h"
 
 #include <string.h>
-
-/* Sanitized builds divide every extent that was chosen for a cache size by eight, so that their tests reach each path
- * (several blocks of k, groups along n and k, double buffering) with an eighth of the work. The bits do not depend on the
- * blocking. */
-#ifdef AN_SANITIZE
-#define CACHE_DIVISOR 8
-#else
-#define CACHE_DIVISOR 1
-#endif
-
-/* The extents of blocks: MC, KC and NC of Goto and of BLIS are BLOCK_ROWS, BLOCK_WORDS and a group's columns. */
-enum {
-    /* Of k. With AVX-512 a tile of A has 24 KiB, a panel of B 64 KiB; with AVX2 6 and 16, which an L1 cache holds together. */
-    BLOCK_WORDS = (AN_VL == 8 ? 256 : 512) / CACHE_DIVISOR,
-    BLOCK_WORDS_FEW =
-        AN_TILES ? 192 / CACHE_DIVISOR : BLOCK_WORDS, /* where C has few rows: a panel of 24 KiB, in an L1 cache */
-    BLOCK_ROWS = AN_TILES ? 256 : 96,                 /* of A in a row block: 192 KiB packed, with tiles 528 */
-    MOST_TILES = BLOCK_ROWS / TILE_ROWS,
-    STRIP = 128 / PANEL,                       /* panels that are passed to C or the epilogue together */
-    WIDE = 512 / PANEL,                        /* most panels of a task whose sums are kept over several blocks of k */
-    FEW_ROWS = AN_TILES ? 256 : 4 * TILE_ROWS, /* with so few rows a packed B is not shared */
-    SHARED_BYTES = (4 << 20) / CACHE_DIVISOR,  /* of packed operands, so that they stay in the last-level cache */
-    GROUP_BYTES = (2 << 20) / CACHE_DIVISOR,   /* of a group along k: two of them are in use at a time */
-    WORDS_UP = AN_TILES ? 16 : AN_VL,          /* a block of k is a multiple of so many words */
-    NARROW = AN_TILES ? 16 : AN_VL,            /* columns of a narrow panel */
-    FEWEST_ROWS = AN_TILES     ? 16
-                  : AN_VL == 8 ? 8
-                               : 4,  /* with so few rows B is multiplied as it lies */
-    CHUNK = 32,                      /* words of one panel packed before the next panel: whole cache lines are read */
-    CHUNK_INSIDE = 8,                /* words of one tile, where a call packs little more than it moves */
-    RIGHT_PANELS = AN_TILES ? 8 : 1, /* packed together by the task that uses them */
-    TASKS = 16, /* least number of tasks, where the problem has enough blocks; on tile registers two a thread */
-};
-
-typedef enum sums { SUMS_IN_C, SUMS_IN_BLOCK, SUMS_IN_PARTIAL } sums;
-
-typedef struct plan {
-    an_gemm_spec s; /* normalised */
-    word_kind kind;
-    int64_t batch, splits, chains; /* chain = batch member * splits + split */
-    int64_t split_k;               /* k of a chain; the last of a member may have less */
-    int64_t block, blocks;         /* words of a block of k; blocks of a chain */
-    int64_t tiles, row_blocks, panels;
-    int64_t least_rows, rest_rows;                    /* m divided by tiles, and what remains */
-    bool share_b, share_a;                            /* packed once for all threads */
-    bool direct;                                      /* B is multiplied as it lies (gemm_rows.h) */
-    int64_t group_chains, group_panels, group_blocks; /* of a group */
-    int64_t column_blocks;                            /* of a group */
-    int64_t block_tiles, block_panels;                /* the most of a task */
-    int64_t partial_bytes, shared_b_bytes, shared_a_bytes;
-    int64_t tasks; /* least number of tasks, where the problem has enough blocks */
-    int buffers;   /* for the shared words: 2 when one group is packed while the other is used */
-    int64_t left_bytes, right_bytes, sums_bytes, thread_bytes; /* of one thread */
-} plan;
-
-/* n items are divided into `parts` nearly equal ranges; returns where range i begins. */
-static int64_t part_begin(int64_t n, int64_t parts, int64_t i)
-{
-    return n * i / parts;
-}
-
-static int64_t bytes_up(int64_t words)
-{
-    return an_round_up(words * 4, 64);
-}
-
-/* ---- plan: a pure function of the spec --------------------------------------------------------------------------- */
-
-/* Batch members that are consecutive rows in A and C and share B are merged into m. */
-static an_gemm_spec normalised(const an_gemm_spec *spec)
-{
-    an_gemm_spec s = *spec;
-    for (int i = 2; i >= 0; i--) {
-        if (s.nb[i] == 1) continue;
-        const int64_t rows = (int64_t)s.m * s.nb[i];
-        const bool under = s.a_b[i] == s.m * s.a_m && s.c_b[i] == s.m * s.c_m;
-        if (s.b_b[i] != 0 || !under || rows > INT32_MAX) break;
-        s.m = (int32_t)rows;
-        s.nb[i] = 1;
-    }
-    return s;
-}
-
-/* Words from a packed row of A to the next: 16 more than a block has, so that rows fall into different sets of the L1
- * cache. */
-static int64_t row_stride(const plan *p)
-{
-    return p->block + 16;
-}
-
-static int64_t packed_tile(const plan *p) /* words of a packed tile: columns, or for tile registers rows */
-{
-    return (AN_TILES ? row_stride(p) : p->block) * TILE_ROWS;
-}
-
-/* Whether A can be multiplied without packing: its f32 elements are words already, and its rows or columns are
- * contiguous. Not when the stride maps all rows of a tile to the same few sets of the L1 cache (twelve rows 2 KiB apart; six
- * only from 4 KiB on), and no columns with AVX2, whose six rows would use 24 of the 64 bytes of each line. For tile registers, the pairs of a row of whole chunks of k. */
-static bool readable_in_place(const plan *p)
-{
-    const an_gemm_spec *s = &p->s;
-    if (AN_TILES)
-        return s->a_dtype == AN_BF16 && s->a_k == 1 && s->window.of != AN_WINDOW_A && s->a_m % 2 == 0 &&
-               s->k % 32 == 0 && p->split_k % 32 == 0;
-    const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k, same_sets = AN_VL == 8 ? 1024 : 512;
-    const bool window = s->window.of == AN_WINDOW_A, columns = s->a_m == 1 && AN_VL != 8;
-    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || columns) && stride % same_sets != 0 &&
-           !window;
-}
-
-/* Chooses row and column blocks: large enough to reuse packed words, small enough to give every thread work. */
-static void plan_tasks(plan *p)
-{
-    const int64_t most_tiles = MOST_TILES, least_tiles = AN_MAX(most_tiles / 4, 1);
-    const int64_t widest = p->blocks > 1 ? WIDE : p->group_panels;
-    p->row_blocks = an_ceil_div(p->tiles, most_tiles);
-    p->column_blocks = an_ceil_div(p->group_panels, widest);
-    while (p->group_chains * p->row_blocks * p->column_blocks < p->tasks) {
-        /* On tile registers a panel is multiplied faster than it is read from another cache: rows stay together, but not where
-         * every task of those rows would pack them. */
-        const bool pack_a = p->share_b && !p->share_a && !readable_in_place(p);
-        const bool split_columns = AN_TILES && !pack_a && (!p->share_b || p->group_panels > 4 * p->column_blocks);
-        if (!split_columns && p->tiles > (AN_TILES && pack_a ? 1 : least_tiles) * p->row_blocks)
-            p->row_blocks = AN_MIN(p->row_blocks * 2, p->tiles);
-        else if (p->group_panels > 2 * p->column_blocks)
-            p->column_blocks *= 2;
-        else
-            break;
-    }
-    p->block_tiles = an_ceil_div(p->tiles, p->row_blocks);
-    p->block_panels = an_ceil_div(p->group_panels, p->column_blocks);
-}
-
-/* Chooses the group: what is packed and used together. Groups along k cost passes over C, groups along n passes over A. */
-static void plan_groups(plan *p)
-{
-    const int64_t panel_bytes = p->block * PANEL * 4, b_block = p->panels * panel_bytes;
-    const int64_t a_block = p->tiles * packed_tile(p) * 4;
-    p->group_chains = p->chains;
-    p->group_panels = p->panels;
-    p->group_blocks = p->blocks;
-    if (!p->share_b) return;
-    p->share_a = !AN_TILES && p->s.a_k != 1 && p->s.a_m == 1 && a_block <= SHARED_BYTES / 2;
-    const int64_t both = b_block + (p->share_a ? a_block : 0), all = both * p->blocks;
-    p->group_chains = AN_MAX(AN_MIN(SHARED_BYTES / all, p->chains), 1);
-    if (all > SHARED_BYTES && (p->s.k > 2 * (int64_t)p->s.n || (p->share_a && p->blocks > 1))) {
-        p->group_blocks = AN_MAX(GROUP_BYTES / both, 1);
-    } else if (all <= SHARED_BYTES) {
-        p->share_a = p->share_a && !readable_in_place(p); /* one group: packing cannot overlap multiplication */
-    } else {
-        p->share_a = false;
-        p->group_panels = AN_MAX(SHARED_BYTES / (p->blocks * panel_bytes), 1);
-    }
-    p->buffers = p->group_chains < p->chains || p->group_panels < p->panels || p->group_blocks < p->blocks ? 2 : 1;
-    p->shared_b_bytes = p->group_chains * p->group_panels * p->group_blocks * panel_bytes;
-    p->shared_a_bytes = p->share_a ? p->group_chains * p->group_blocks * a_block : 0;
-}
-
-/* A few rows, and both operands contiguous along k. */
-static bool multiplies_directly(const plan *p)
-{
-    const an_gemm_spec *s = &p->s;
-    const bool few = s->m <= FEWEST_ROWS && s->a_k == 1 && s->b_k == 1 && s->window.of == AN_WINDOW_NONE;
-#if AN_TILES
-    return few && s->b_dtype == AN_BF16;
-#else
-    return few && direct_body(s->m, 1, p->kind, s->b_dtype) != NULL;
-#endif
-}
-
-static plan plan_make(const an_gemm_spec *spec, int threads)
-{
-    plan p = {.s = normalised(spec), .tasks = AN_TILES ? AN_MAX(4, 2 * threads) : TASKS};
-    const an_gemm_spec *s = &p.s;
-    p.kind = s->mul_dtype != AN_BF16 ? WORD_F32 : AN_BF16_DOT || AN_TILES ? WORD_PAIR : WORD_ROUNDED;
-    p.batch = (int64_t)s->nb[0] * s->nb[1] * s->nb[2];
-    p.splits = AN_MAX(s->splits, 1);
-    p.chains = p.batch * p.splits;
-    p.split_k = an_ceil_div(s->k, p.splits);
-    const int64_t pairs = an_ceil_div(p.split_k, 2);
-    const int64_t words = p.kind == WORD_F32 ? p.split_k : p.kind == WORD_PAIR ? pairs : 2 * pairs;
-    p.direct = multiplies_directly(&p);
-    p.blocks = p.direct ? 1 : AN_MAX(an_ceil_div(words, s->m > FEW_ROWS ? BLOCK_WORDS : BLOCK_WORDS_FEW), 1);
-    p.block = an_round_up(AN_MAX(an_ceil_div(words, p.blocks), 1), WORDS_UP);
-    p.tiles = an_ceil_div(s->m, TILE_ROWS);
-    p.least_rows = p.tiles ? s->m / p.tiles : 0;
-    p.rest_rows = p.tiles ? s->m % p.tiles : 0;
-    p.panels = an_ceil_div(s->n, PANEL);
-    p.share_b = s->m > FEW_ROWS;
-    if (p.chains == 0 || p.tiles == 0 || p.panels == 0) return p;
-    plan_groups(&p);
-    plan_tasks(&p);
-    if (p.splits > 1 || p.group_blocks < p.blocks) p.partial_bytes = bytes_up(p.chains * s->m * p.panels * PANEL);
-    const int64_t rows = p.block_tiles * TILE_ROWS;
-    const int64_t strip = AN_MAX(p.blocks > 1 ? p.block_panels : 0, STRIP);
-    p.left_bytes = p.share_a ? 0 : bytes_up(AN_MAX(p.block_tiles * packed_tile(&p), rows * row_stride(&p)));
-    if (p.direct) p.left_bytes = bytes_up(AN_TILES ? (p.block + PANEL) * FEWEST_ROWS : s->m * row_stride(&p));
-    p.right_bytes = p.share_b || p.direct ? 0 : bytes_up(AN_MIN(RIGHT_PANELS, p.block_panels) * p.block * PANEL);
-    p.sums_bytes = bytes_up(rows * strip * PANEL);
-    p.thread_bytes = p.left_bytes + p.right_bytes + p.sums_bytes + bytes_up(TILE_ROWS * PANEL);
-    return p;
-}
-
-static int64_t shared_bytes(const plan *p)
-{
-    return p->buffers * (p->shared_b_bytes + p->shared_a_bytes);
-}
 
 #if AN_TILES /* which multiply bf16 only: the rest is the business of the instruction set that they come with */
 size_t AN_REST_NAME(gemm_scratch)(const an_gemm_spec *s, int threads);
@@ -376,31 +166,6 @@ static void pack_panel(const plan *p, const operand *b, int64_t panel, int64_t w
     else
         pack(b, q, out, width, b->along_k == 1 ? PACK_TRANSPOSED : PACK_ALONG_X, p->kind);
     clear_behind(b, w1, out + (w1 - w0) * width, an_round_up(w1, WORDS_UP) - w1, width, width);
-}
-
-/* Tiles of vectors have nearly equal rows; of tile registers all but the last are full. */
-static int64_t tile_row(const plan *p, int64_t tile)
-{
-    return AN_TILES ? AN_MIN(tile * TILE_ROWS, p->s.m) : part_begin(p->s.m, p->tiles, tile);
-}
-
-/* tile_row of one tile after the other without a division each, which takes as long as packing a tile's eight words. */
-typedef struct tile_walk {
-    int64_t row, rest;
-} tile_walk;
-
-static tile_walk walk_from(const plan *p, int64_t tile)
-{
-    return (tile_walk){tile_row(p, tile), AN_TILES ? 0 : p->s.m * tile % p->tiles};
-}
-
-static int64_t next_row(const plan *p, tile_walk *at)
-{
-    if (AN_TILES) return at->row = AN_MIN(at->row + TILE_ROWS, p->s.m);
-    at->rest += p->rest_rows;
-    const bool more = at->rest >= p->tiles;
-    if (more) at->rest -= p->tiles;
-    return at->row += p->least_rows + more;
 }
 
 static an_word *shared_tile(const call *g, int64_t chain, int64_t j, int64_t tile)
