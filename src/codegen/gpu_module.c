@@ -45,7 +45,8 @@ static int attn_shared(const an_tiles *t, int each, bool grad, const an_gpu *gpu
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu)
 {
     return an_gpu_fast(gpu) && gpu->arch_specific == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 &&
-           s->D >= 8 && s->D <= 128 && s->T >= 64 && s->S >= 64; /* shorter sequences do not fill a tile */
+           s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS && s->T >= 64 &&
+           s->S >= 64; /* shorter sequences do not fill a tile */
 }
 /* Arguments of a forward pass that are read one number at a time: the dropout's seed and the number of keys. */
 static bool is_number(int arg, bool grad)

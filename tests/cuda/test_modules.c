@@ -330,6 +330,8 @@ static void take_gradient(int d, int heads, const char *const entry[], int n)
         assert_null(an_gpu_step_make(p, &p->step[s], &gpu, &g));
         assert_int_equal(g.n_launches, grad ? n : 1 + packed);
         for (int l = 0; grad && l < n; l++) assert_string_equal(g.launch[l].entry, entry[l]);
+        for (int l = 0; l < g.n_launches; l++)
+            assert_true(g.launch[l].shared_bytes <= 227 << 10); /* what a thread block may have */
         if (!packed) continue;
         const int64_t at = g.launch[0].bind[4].offset, bytes = (int64_t)an_gpu_scratch(k, &gpu);
         assert_int_equal(at % 16, 0);
@@ -352,6 +354,9 @@ static void attention_on_hopper_has_the_launches_of_its_head(void **state)
     take_gradient(20, 2, (const char *const[]){"attn_pack", "attn_delta", "attn_dqkv"}, 3);
     take_gradient(96, 2, (const char *const[]){"attn_delta", "attn_dq", "attn_dkv"}, 3);
     take_gradient(65, 3, (const char *const[]){"attn_pack", "attn_delta", "attn_dq", "attn_dkv"}, 4);
+    take_gradient(192, 2, (const char *const[]){"attn_delta", "attn_dq", "attn_dkv"}, 3);
+    take_gradient(256, 3, (const char *const[]){"attn_delta", "attn_dq", "attn_dkv"}, 3);
+    take_gradient(201, 2, (const char *const[]){"attn_pack", "attn_delta", "attn_dq", "attn_dkv"}, 4);
 }
 
 static int close_map(void **state)

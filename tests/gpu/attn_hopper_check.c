@@ -1,7 +1,8 @@
 /* attn_hopper_check.c: attn_hopper.inc on an sm_90 GPU: against loops in double precision, against itself on other grids
- * bit for bit, and timed beside attn_bf16.inc. tests/gpu/run.sh builds and runs it.
+ * bit for bit, and timed beside attn_bf16.inc (heads of more than 128: the portable bodies). tests/gpu/run.sh builds and runs it.
  *
- *     attn_hopper_check [D...]          checks heads of D columns alone; `time`: only times; without arguments: all
+ *     attn_hopper_check [D...]          checks heads of D columns alone; without arguments checks and times all
+ *     attn_hopper_check time [D...]     times alone
  *     attn_hopper_check lanes D...      every lane arrives at the mbarriers, as compute-sanitizer's racecheck needs it
  *
  * FLOP are those of the two products forward and five backward; a causal mask halves them. */
@@ -11,7 +12,7 @@
 enum { FORWARD = 0, DELTA, DQ, DKV, DQKV, PASSES, ROUNDS = 7, RUNS = 5 };
 
 typedef struct body {
-    int hopper;       /* attn_hopper.inc behind attn_bf16.inc, or that alone */
+    int hopper;       /* attn_hopper.inc behind attn_bf16.inc, or that alone; not even that: portable */
     int back;         /* of attn_hopper_backward.inc: AN_WHOLE_PASS, AN_SHARED_PASS, AN_DKV_PASS (with AN_DQ_PASS) */
     int D, vec, mask; /* mask: dropout's bits are stored first */
     void *pass[PASSES], *store[2],
@@ -23,9 +24,30 @@ typedef struct buffers {
 
 static int warp_arrives = 1; /* AN_WARP_ARRIVES */
 
+/* As gpu_module.c configures them for bf16 heads of more than 128. */
+enum { PORTABLE_THREADS = 32, PORTABLE_COLUMNS = 64, PORTABLE_ROWS = PORTABLE_THREADS / 2 };
+static int is_portable(const body *b)
+{
+    return !b->hopper && b->D > 128;
+}
+
 static char *text_of(const body *b, int causal, int dropout, int forward)
 {
     char defines[1024];
+    if (is_portable(b)) {
+        const attn_config c = {.store = KIND_BF16,
+                               .mul = KIND_BF16,
+                               .vec = b->vec,
+                               .D = b->D,
+                               .dc = (b->D + 15) / 16 * 16 % PORTABLE_COLUMNS ? 16 : PORTABLE_COLUMNS,
+                               .causal = causal,
+                               .dropout = dropout,
+                               .forward_threads = PORTABLE_THREADS,
+                               .backward_threads = PORTABLE_THREADS,
+                               .cols = 32};
+        attn_defines(defines, sizeof defines, &c, !forward);
+        return kernel_text("cuda", forward ? "attn_forward" : "attn_backward", defines);
+    }
     snprintf(defines, sizeof defines,
              "#define AN_STORE AN_KIND_BF16\n#define AN_MUL AN_KIND_BF16\n#define AN_EXACT 0\n#define AN_VEC %d\n"
              "#define AN_D %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n#define AN_FORWARD %d\n"
@@ -98,9 +120,11 @@ static void run(const body *k, const attn_case *c, buffers *b, int pass, unsigne
                         (unsigned)AN_HOPPER_THREADS(kind, chunks), (unsigned)AN_HOPPER_SHARED(kind, chunks),
                         args[pass]);
     } else {
-        static const int height[PASSES] = {128, 16, 64, 64, 0};
-        const int rows = pass == DKV ? c->S : c->T;
-        cuda_run(k->pass[pass], blocks(rows, height[pass]), H, B, 128, args[pass]);
+        static const int height[2][PASSES] = {{128, 16, 64, 64, 0},
+                                              {PORTABLE_ROWS, PORTABLE_ROWS / 8, PORTABLE_ROWS, PORTABLE_ROWS, 0}};
+        const int rows = pass == DKV ? c->S : c->T, portable = is_portable(k);
+        cuda_run(k->pass[pass], blocks(rows, height[portable][pass]), H, B, portable ? PORTABLE_THREADS : 128,
+                 args[pass]);
     }
 }
 
@@ -221,9 +245,10 @@ static int check_all(int D, int back, int causal, int dropout, int mask, int som
     int wrong = check(k, (attn_case){.B = 2, .H = 3, .T = 197, .S = 197, .causal = causal, .n_keys = -1, .p = p});
     wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 67, .S = 331, .causal = causal, .n_keys = -1, .p = p});
     if (some) return wrong;
+    const int most = D > 128 ? 700 : 1500; /* the answer takes the host a second */
     wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 64, .S = 64, .causal = causal, .n_keys = -1, .p = p});
     wrong += check(k, (attn_case){.B = 3, .H = 2, .T = 512, .S = 512, .causal = causal, .n_keys = -1, .p = p});
-    wrong += check(k, (attn_case){.B = 1, .H = 1, .T = 1500, .S = 1500, .causal = causal, .n_keys = -1, .p = p});
+    wrong += check(k, (attn_case){.B = 1, .H = 1, .T = most, .S = most, .causal = causal, .n_keys = -1, .p = p});
     wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 290, .S = 33, .causal = causal, .n_keys = -1, .p = p});
     wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 3, .S = 300, .causal = causal, .n_keys = 171, .p = p});
     return wrong;
@@ -295,7 +320,8 @@ static void time_model(attn_case c)
         float best[2] = {0}; /* forward, all of backward */
         body k = {.hopper = back >= 0, .back = back, .D = c.D, .vec = vec_of(c.D), .mask = mask};
         if (mask && c.p <= 0) continue;
-        if (back < 0 ? c.D % 16 != 0 : back == AN_FORWARD_PASS || (c.D > 64) != (back == AN_DKV_PASS)) continue;
+        if (back < 0 ? c.D % 16 != 0 && c.D <= 128 : back == AN_FORWARD_PASS || (c.D > 64) != (back == AN_DKV_PASS))
+            continue;
         build(&k, 1, c.p > 0);
         for (int round = 0; round < ROUNDS; round++)
             for (int backward = 0; backward < 2; backward++) {
@@ -309,7 +335,7 @@ static void time_model(attn_case c)
                 if (round == 1 || (round && ms < best[backward])) best[backward] = ms;
             }
         printf("  %-38s%-14s %9.1f %9.1f; %4.0f %4.0f\n",
-               back < 0                 ? "attn_bf16.inc"
+               back < 0                 ? is_portable(&k) ? "portable" : "attn_bf16.inc"
                : back == AN_WHOLE_PASS  ? "attn_hopper.inc, whole heads"
                : back == AN_SHARED_PASS ? "attn_hopper.inc, shared heads"
                                         : "attn_hopper.inc, two passes",
@@ -323,7 +349,8 @@ static void time_model(attn_case c)
 
 int main(int argc, char **argv)
 {
-    static const int heads[] = {64, 128, 8, 16, 20, 24, 33, 40, 65, 66, 68, 72, 80, 96, 127};
+    static const int heads[] = {64, 128, 8,  16,  20,  24,  33,  40,  65,  66,  68,
+                                72, 80,  96, 127, 256, 192, 130, 136, 160, 200, 201};
     static const attn_case models[] = {{.B = 32, .H = 12, .T = 1024, .D = 64},
                                        {.B = 8, .H = 12, .T = 1024, .D = 64},
                                        {.B = 2, .H = 12, .T = 1024, .D = 64},
@@ -331,6 +358,11 @@ int main(int argc, char **argv)
                                        {.B = 8, .H = 12, .T = 4096, .D = 64},
                                        {.B = 2, .H = 12, .T = 16384, .D = 64},
                                        {.B = 16, .H = 6, .T = 2048, .D = 128},
+                                       {.B = 16, .H = 3, .T = 2048, .D = 256},
+                                       {.B = 16, .H = 4, .T = 2048, .D = 192},
+                                       {.B = 4, .H = 8, .T = 512, .D = 256, .p = 0.2f},
+                                       {.B = 1, .H = 3, .T = 16384, .D = 256},
+                                       {.B = 32, .H = 3, .T = 1021, .D = 201},
                                        {.B = 4, .H = 16, .T = 512, .D = 128, .p = 0.2f},
                                        {.B = 1, .H = 6, .T = 16384, .D = 128},
                                        {.B = 32, .H = 6, .T = 1021, .D = 65},
@@ -340,7 +372,8 @@ int main(int argc, char **argv)
                                        {.B = 2, .H = 13, .T = 4096, .D = 40, .p = 0.2f},
                                        {.B = 32, .H = 8, .T = 1024, .D = 96},
                                        {.B = 32, .H = 12, .T = 1024, .D = 32}};
-    int wrong = 0, times = argc == 1;
+    int wrong = 0, times = argc == 1, n_timed = 0, *timed = calloc((size_t)argc, sizeof *timed);
+    if (!timed) cuda_die("out of memory");
     setvbuf(stdout, NULL, _IOLBF, 0); /* what hangs is seen */
     cuda_begin();
     if (cuda.arch != 90) {
@@ -352,10 +385,17 @@ int main(int argc, char **argv)
             times = 1;
         else if (!strcmp(argv[i], "lanes"))
             warp_arrives = 32;
+        else if (times)
+            timed[n_timed++] = atoi(argv[i]);
         else
             wrong += check_head(atoi(argv[i]));
     for (size_t i = 0; argc == 1 && i < sizeof heads / sizeof *heads; i++) wrong += check_head(heads[i]);
     printf("%s\n", wrong ? "WRONG" : "all right");
-    for (size_t i = 0; times && i < sizeof models / sizeof *models; i++) time_model(models[i]);
+    for (size_t i = 0; times && i < sizeof models / sizeof *models; i++) {
+        int wanted = !n_timed;
+        for (int n = 0; n < n_timed; n++) wanted |= timed[n] == models[i].D;
+        if (wanted) time_model(models[i]);
+    }
+    free(timed);
     return wrong != 0;
 }

@@ -106,9 +106,10 @@ static void gemms_compile_for_every_generation(void **state)
 static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void **state)
 {
     static const int of[][3] = {/* columns, AN_VEC, pass */
-                                {64, 8, AN_FORWARD_PASS}, {64, 8, AN_WHOLE_PASS},    {64, 8, AN_SHARED_PASS},
-                                {128, 8, AN_DKV_PASS},    {128, 8, AN_FORWARD_PASS}, {65, 1, AN_DKV_PASS},
-                                {65, 1, AN_FORWARD_PASS}, {20, 1, AN_SHARED_PASS}};
+                                {64, 8, AN_FORWARD_PASS},  {64, 8, AN_WHOLE_PASS},    {64, 8, AN_SHARED_PASS},
+                                {128, 8, AN_DKV_PASS},     {128, 8, AN_FORWARD_PASS}, {65, 1, AN_DKV_PASS},
+                                {65, 1, AN_FORWARD_PASS},  {20, 1, AN_SHARED_PASS},   {256, 8, AN_DKV_PASS},
+                                {256, 8, AN_FORWARD_PASS}, {130, 1, AN_DKV_PASS}};
     (void)state;
     if (!compiler.library) test_skip(NVRTC_ABSENT);
     for (int variant = 0; variant < 4 * (int)COUNT_OF(of); variant++) {

@@ -13,36 +13,48 @@ struct an_attn_args {
     int zero;            /* unused; makes the size a multiple of 8 bytes in every language */
 };
 
-/* The passes of attn_hopper*.inc, for heads of `c` chunks of 64 columns (padded with zeros in shared memory):
+/* The passes of attn_hopper*.inc, for heads of `c` chunks of 64 columns (padded with zeros in shared memory), 1 to 4:
  *     AN_FORWARD_PASS  holds queries, streams K and V
  *     AN_WHOLE_PASS    dq, dk, dv, five GEMMs: holds K and V, streams Q and dO; a thread block takes whole heads
  *     AN_SHARED_PASS   the same, but thread blocks share a head, and add to its dq in a fixed order
  *     AN_DKV_PASS      dk and dv: holds K and V, streams Q and dO          four GEMMs
  *     AN_DQ_PASS       dq: holds Q and dO, streams K and V                 three GEMMs
  *
- *     GROUPS   warpgroups that hold 64 rows each
+ *     WIDE     heads of more than 128 columns: their tiles fill the shared memory, and the sums of one result a warpgroup's registers. So
+ *              the ring streams single tiles instead of pairs, and dk and dv of the same 64 keys are a warpgroup each, five GEMMs
+ *     GROUPS   of 64 rows that are held at a time
+ *     WORKERS  warpgroups that read them, without that of dq
  *     STAGES   of the ring through which tiles of the other side are streamed
- *     SLOTS    buffers for the held rows, so that the next block's are copied while this one is worked on
+ *     SLOTS    buffers for the held rows, so that, where there are two, the next block's are copied while this one is worked on
  * Dynamic shared memory: tiles, two f32 (lse, delta) for each streamed query, barriers. Measured choice: bench/cuda/README.md. */
 #define AN_FORWARD_PASS        0
 #define AN_WHOLE_PASS          1
 #define AN_SHARED_PASS         2
 #define AN_DKV_PASS            3
 #define AN_DQ_PASS             4
+#define AN_HOPPER_MOST_COLUMNS 256
 #define AN_HOPPER_TILE         8192 /* bytes: 64 rows of 64 columns */
-#define AN_HOPPER_CHUNKS(d)    ((d) > 64 ? 2 : 1)
+#define AN_HOPPER_CHUNKS(d)    (((d) + 63) / 64)
+#define AN_HOPPER_WIDE(c)      ((c) > 2)
 #define AN_HOPPER_FIVE(pass)   ((pass) == AN_WHOLE_PASS || (pass) == AN_SHARED_PASS)
 #define AN_HOPPER_KEYS(pass)   (AN_HOPPER_FIVE(pass) || (pass) == AN_DKV_PASS) /* holds keys, streams queries */
+#define AN_HOPPER_APART(pass, c) (AN_HOPPER_WIDE(c) && (pass) == AN_DKV_PASS) /* dk and dv by a warpgroup each */
 #define AN_HOPPER_GROUPS(pass, c)                                                                                      \
-    ((pass) == AN_FORWARD_PASS ? ((c) == 1 ? 4 : 3) : (pass) == AN_DQ_PASS && (c) == 1 ? 3 : 2)
+    (AN_HOPPER_WIDE(c) ? ((pass) == AN_DKV_PASS ? 1 : 2)                                                               \
+                       : ((pass) == AN_FORWARD_PASS ? ((c) == 1 ? 4 : 3) : (pass) == AN_DQ_PASS && (c) == 1 ? 3 : 2))
+#define AN_HOPPER_WORKERS(pass, c) (AN_HOPPER_GROUPS(pass, c) + AN_HOPPER_APART(pass, c))
 #define AN_HOPPER_ROWS(pass, c)    (64 * AN_HOPPER_GROUPS(pass, c))
-#define AN_HOPPER_THREADS(pass, c) (128 * (AN_HOPPER_GROUPS(pass, c) + 1 + AN_HOPPER_FIVE(pass)))
-#define AN_HOPPER_STAGES(pass, c)  ((c) == 1 ? (AN_HOPPER_FIVE(pass) ? 4 : 6) : (pass) == AN_FORWARD_PASS ? 4 : 3)
-#define AN_HOPPER_SLOTS            2
-#define AN_HOPPER_HELD(pass)       ((pass) == AN_FORWARD_PASS ? 1 : 2) /* tensors */
+#define AN_HOPPER_THREADS(pass, c) (128 * (AN_HOPPER_WORKERS(pass, c) + 1 + AN_HOPPER_FIVE(pass)))
+#define AN_HOPPER_STAGES(pass, c)                                                                                      \
+    (AN_HOPPER_WIDE(c) ? ((c) == 4 && (pass) == AN_DQ_PASS ? 3 : 5)                                                    \
+     : (c) == 1        ? (AN_HOPPER_FIVE(pass) ? 4 : 6)                                                                \
+                       : ((pass) == AN_FORWARD_PASS ? 4 : 3))
+#define AN_HOPPER_PER_STAGE(c)  (AN_HOPPER_WIDE(c) ? 1 : 2) /* tiles */
+#define AN_HOPPER_SLOTS(pass, c) ((c) == 4 || ((c) == 3 && (pass) == AN_DQ_PASS) ? 1 : 2)
+#define AN_HOPPER_HELD(pass)    ((pass) == AN_FORWARD_PASS ? 1 : 2) /* tensors */
 #define AN_HOPPER_SHARED(pass, c)                                                                                      \
-    ((AN_HOPPER_SLOTS * AN_HOPPER_HELD(pass) * AN_HOPPER_GROUPS(pass, c) + 2 * AN_HOPPER_STAGES(pass, c)) * (c) *      \
-         AN_HOPPER_TILE +                                                                                              \
+    ((AN_HOPPER_SLOTS(pass, c) * AN_HOPPER_HELD(pass) * AN_HOPPER_GROUPS(pass, c) +                                    \
+      AN_HOPPER_PER_STAGE(c) * AN_HOPPER_STAGES(pass, c)) * (c) * AN_HOPPER_TILE +                                     \
      AN_HOPPER_FIVE(pass) * (4 + 2 * AN_HOPPER_NEAR) * AN_HOPPER_TILE +                                                \
      AN_HOPPER_KEYS(pass) * 512 * AN_HOPPER_STAGES(pass, c) + 192)
 /* Which of the backward passes: heads wider than 64 have no registers for five GEMMs. Where thread blocks take whole heads, the last round
