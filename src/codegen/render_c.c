@@ -373,6 +373,32 @@ static void column_body(const an_loop_kernel *p, int phase, const char *indent, 
     }
 }
 
+/* Whether an atom is part of expression e. */
+static bool has_atom(const an_ix_pool *ix, an_ix e, int32_t atom)
+{
+    if (e < 0) return false;
+    for (int i = 0; i < ix->expr[e].n; i++) {
+        const int32_t at = ix->expr[e].term[i].atom;
+        if (at == atom || (ix->atom[at].kind != AN_ATOM_VAR && has_atom(ix, ix->atom[at].e, atom))) return true;
+    }
+    return false;
+}
+
+/* Whether an instruction's index or guard has the atom: the pool also keeps those of which simpler ones were made. */
+static bool is_in_use(const an_loop_kernel *p, int32_t atom)
+{
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        const bool indexed = in->kind == AN_INS_LOAD || in->kind == AN_INS_STORE || in->kind == AN_INS_INDEX ||
+                             in->kind == AN_INS_RAND || in->kind == AN_INS_COLSUM;
+        if (indexed && has_atom(&p->ix, in->ix, atom)) return true;
+        const bool guarded = (in->kind == AN_INS_LOAD || in->kind == AN_INS_TEST) && in->guard >= 0;
+        for (int b = 0; guarded && b < p->guard[in->guard].n; b++)
+            if (has_atom(&p->ix, p->guard[in->guard].bound[b].e, atom)) return true;
+    }
+    return false;
+}
+
 /* How many neighbouring columns have the same quotient and neighbouring remainders by the smallest constant that the
  * column itself is divided by: its common divisor with 64, for tiles of columns begin and end at multiples of 64
  * (device/cpu/cpu.c). 0: too few. */
@@ -381,12 +407,12 @@ static int64_t column_period(const an_loop_kernel *p)
     int64_t period = 0;
     for (int i = 0; i < p->ix.n_atom; i++) {
         const an_atom *a = &p->ix.atom[i];
-        if (a->kind == AN_ATOM_VAR) continue;
+        if (a->kind == AN_ATOM_VAR || (period && a->by >= period)) continue;
         const an_ix_expr *e = &p->ix.expr[a->e];
         if (e->n != 1 || e->c != 0 || e->term[0].k != 1) continue;
         const an_atom *var = &p->ix.atom[e->term[0].atom];
-        if (var->kind != AN_ATOM_VAR || var->var != AN_VAR_COL) continue;
-        if (period == 0 || a->by < period) period = a->by;
+        if (var->kind != AN_ATOM_VAR || var->var != AN_VAR_COL || !is_in_use(p, i)) continue;
+        period = a->by;
     }
     int64_t common = 64;
     while (period % common != 0) common /= 2;
