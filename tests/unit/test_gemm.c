@@ -29,7 +29,7 @@ typedef struct example {
 } example;
 
 /* The extent k of an example that needs several blocks of k. Sanitized builds block k, and what is packed at once, by an
- * eighth (CACHE_DIVISOR in kernels/cpu/gemm.c): an eighth of k has as many blocks and groups, and the same tails. */
+ * eighth (CACHE_DIVISOR in kernels/cpu/gemm_plan.h): an eighth of k has as many blocks and groups, and the same tails. */
 #ifdef AN_SANITIZE
 #define DEEP(k) (((k) + 7) / 8)
 #else

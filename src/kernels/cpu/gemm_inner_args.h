@@ -1,5 +1,5 @@
 /* gemm_inner_args.h: parameter types of both innermost loops of GEMM, on vectors (gemm_micro.h) and on tile registers (gemm_tiles.h).
- * The blocking for caches (MC, KC, NC) is in gemm.c. */
+ * The blocking for caches (MC, KC, NC) is in gemm_plan.h. */
 #ifndef AN_KERNELS_CPU_GEMM_INNER_ARGS_H
 #define AN_KERNELS_CPU_GEMM_INNER_ARGS_H
 

@@ -2,7 +2,7 @@
  * finished rows of C.
  *
  * Owns:      loading and converting operands, the orders of packing, storing finished rows.
- * Does not:  choose the blocking (gemm.c).
+ * Does not:  choose the blocking (gemm_plan.h).
  * Invariant: words beyond an operand's edge (in k, or in the columns of a panel) are zero. No memory outside an operand
  *            is read.
  *
@@ -161,8 +161,8 @@ typedef struct part {
 } part;
 
 /* While a slice of words is read, the next slice is prefetched: reads along x jump from row to row, too far for the
- * hardware prefetcher. The address is computed as an integer, because it may be beyond the operand: prefetching it is
- * harmless, but forming such a pointer is undefined. */
+ * hardware prefetcher. Nothing beyond the operand is: of an unmapped page each prefetch looks up the address anew, for a hundred
+ * cycles. The address is computed as an integer, because that of a second line of a row may be beyond it. */
 enum { SLICE = 32 };
 AN_INLINE void prefetch(const uint8_t *p, int64_t bytes)
 {
@@ -194,8 +194,10 @@ AN_INLINE vu pair_words(const uint8_t *even, const uint8_t *odd)
  * by this path. */
 AN_INLINE vu whole_word(const operand *o, const uint8_t *p, int64_t w, const word_kind kind, const uint8_t dtype)
 {
-    const int64_t row = o->along_k * (dtype == AN_F32 ? 4 : 2), ahead = SLICE * (kind == WORD_PAIR ? 2 : 1);
-    const uint8_t *at = p + row * (kind == WORD_PAIR ? 2 * w : kind == WORD_ROUNDED ? w ^ 1 : w);
+    const int64_t row = o->along_k * (dtype == AN_F32 ? 4 : 2), slice = SLICE * (kind == WORD_PAIR ? 2 : 1);
+    const int64_t k = kind == WORD_PAIR ? 2 * w : kind == WORD_ROUNDED ? w ^ 1 : w;
+    const int64_t ahead = k + slice < o->k ? slice : 0;
+    const uint8_t *at = p + row * k;
     prefetch(at, ahead * row);
     if (pairs_are_words(kind, dtype)) {
         prefetch(at, (ahead + 1) * row);
@@ -252,7 +254,7 @@ enum { FAR_APART = 2048 /* bytes, for one vector of a row */ };
 AN_INLINE void pack_inside(const operand *o, int64_t x, int64_t w0, int64_t w1, an_word *out, int64_t width,
                            const int vectors, bool more, const word_kind kind, const uint8_t dtype)
 {
-    const operand copy = {.along_k = o->along_k};
+    const operand copy = {.k = o->k, .along_k = o->along_k};
     const int64_t size = dtype == AN_F32 ? 4 : 2, row = o->along_k * size;
     const int64_t whole = more || width == vectors * AN_VL ? w1 : w1 - 1;
     const uint8_t *p = o->p + x * size;
@@ -270,29 +272,26 @@ AN_INLINE void pack_inside(const operand *o, int64_t x, int64_t w0, int64_t w1, 
 
 /* The same of a tile of f32: exactly its rows are copied, six as 16 and 8 bytes, because whole vectors would be stored over one another, and
  * read beyond the operand. */
-AN_INLINE void copy_rows(const uint8_t *p, int64_t row, int64_t words, an_word *out, const size_t bytes,
-                         const bool ahead)
+AN_INLINE void copy_rows(const uint8_t *p, int64_t row, int64_t words, int64_t ahead, an_word *out, const size_t bytes)
 {
-    for (int64_t w = 0; w < words; w++, p += row, out += bytes / sizeof *out) {
-        if (ahead) prefetch(p, SLICE * row);
+    int64_t w = 0;
+    for (; w < AN_MIN(ahead, words); w++, p += row, out += bytes / sizeof *out) {
+        prefetch(p, SLICE * row);
         memcpy(out, p, bytes);
     }
+    for (; w < words; w++, p += row, out += bytes / sizeof *out) memcpy(out, p, bytes);
 }
 static void inside_f32_tile(const operand *o, int64_t x, int64_t w0, int64_t w1, an_word *out, int64_t width, bool more)
 {
-    const int64_t row = o->along_k * 4;
+    const int64_t row = o->along_k * 4, ahead = row < FAR_APART ? o->k - SLICE - w0 : 0; /* words that prefetch */
     const uint8_t *p = o->p + x * 4 + w0 * row;
     (void)more;
-    if (width == TILE_ROWS && row < FAR_APART)
-        copy_rows(p, row, w1 - w0, out, TILE_ROWS * 4, true);
-    else if (width == TILE_ROWS)
-        copy_rows(p, row, w1 - w0, out, TILE_ROWS * 4, false);
-    else if (width == TILE_ROWS - 1 && row < FAR_APART)
-        copy_rows(p, row, w1 - w0, out, (TILE_ROWS - 1) * 4, true);
+    if (width == TILE_ROWS)
+        copy_rows(p, row, w1 - w0, ahead, out, TILE_ROWS * 4);
     else if (width == TILE_ROWS - 1)
-        copy_rows(p, row, w1 - w0, out, (TILE_ROWS - 1) * 4, false);
+        copy_rows(p, row, w1 - w0, ahead, out, (TILE_ROWS - 1) * 4);
     else
-        copy_rows(p, row, w1 - w0, out, (size_t)width * 4, false);
+        copy_rows(p, row, w1 - w0, 0, out, (size_t)width * 4);
 }
 
 #define PACK_INSIDE(name, vectors, kind, dtype)                                                                        \
@@ -336,8 +335,9 @@ AN_INLINE void pack_transposed(const operand *o, const part q, an_word *out, int
             AN_UNROLL for (int i = 0; i < AN_VL; i++)
             {
                 const int64_t row = q.x0 + x + i;
-                prefetch(o->p, ((row + AN_VL) * o->along_x + w * (kind == WORD_PAIR ? 2 : 1)) * size);
-                if (kind == WORD_PAIR) prefetch(o->p, ((row + AN_VL) * o->along_x + 2 * w + AN_VL) * size);
+                const int64_t later = row + AN_VL < o->x ? row + AN_VL : o->x - 1;
+                prefetch(o->p, (later * o->along_x + w * (kind == WORD_PAIR ? 2 : 1)) * size);
+                if (kind == WORD_PAIR) prefetch(o->p, (later * o->along_x + 2 * w + AN_VL) * size);
                 square[i] = row < q.x1 ? words_along_k(o, row, w, kind, dtype) : (vu){0};
             }
             vu_transpose(square);
@@ -356,12 +356,13 @@ AN_INLINE void pack_rows(const operand *o, const part q, an_word *out, int64_t s
     const int64_t whole = AN_MIN(q.w1, o->k / per) - AN_VL; /* the last word that begins a vector within the operand */
     for (int64_t x = q.x0; x < q.x1; x++, out += stride) {
         const uint8_t *row = o->p + x * o->along_x * size;
+        const int64_t later = x + 2 < o->x ? 2 * o->along_x : 0;
         int64_t w = q.w0;
         for (; o->along_k == 1 && w <= whole; w += AN_VL) {
             const uint8_t *at = row + w * per * size;
             const vf low = load_one_vector(at, 0, dtype);
-            prefetch(at, 2 * o->along_x * size);
-            if (kind == WORD_PAIR) prefetch(at, (2 * o->along_x + AN_VL) * size);
+            prefetch(at, later * size);
+            if (kind == WORD_PAIR) prefetch(at, (later + AN_VL) * size);
             vu_store(out + w - q.w0, kind == WORD_F32    ? (vu)low
                                      : kind == WORD_PAIR ? vu_narrow(low, load_one_vector(at, AN_VL, dtype))
                                                          : swap_neighbours(rounded_words(low, dtype)));

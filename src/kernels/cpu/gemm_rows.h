@@ -33,9 +33,10 @@ AN_INLINE void direct_add(const int rows, const an_word *const *a, int64_t at, v
     }
 }
 
-/* A square of AN_VL columns from word w on, all of it inside B; returns the words of k it covered. */
-AN_INLINE int64_t direct_square(const int rows, const an_word *const *a, const uint8_t *p, int64_t row_bytes, int64_t w,
-                                const word_kind kind, const uint8_t dtype, vf *sum)
+/* A square of AN_VL columns from word w on, all of it inside B; returns the words of k it covered. `ahead`: bytes to the columns that are
+ * prefetched, 0 where there are none (beyond B there need be no page: gemm_pack.h). */
+AN_INLINE int64_t direct_square(const int rows, const an_word *const *a, const uint8_t *p, int64_t row_bytes,
+                                int64_t ahead, int64_t w, const word_kind kind, const uint8_t dtype, vf *sum)
 {
     const bool halves = dtype == AN_BF16 && kind != WORD_PAIR; /* a pair is two words */
     const int first = kind == WORD_ROUNDED;                    /* WORD_ROUNDED: the odd k of a pair first */
@@ -44,7 +45,7 @@ AN_INLINE int64_t direct_square(const int rows, const an_word *const *a, const u
     AN_UNROLL for (int i = 0; i < AN_VL; i++)
     {
         const uint8_t *at = p + i * row_bytes;
-        prefetch(at, AN_VL * row_bytes);
+        prefetch(at, ahead);
         square[i] = dtype == AN_F16 ? (vu)load_one_vector(at, 0, AN_F16) : (vu) * (const vu_at2 *)(const void *)at;
     }
     vu_transpose(square);
@@ -126,8 +127,8 @@ AN_INLINE void load_stripe(const uint8_t *p, const column_steps *s, vu out[4])
 
 /* direct_square's part for all k of which whole stripes are inside B; returns the words of k it covered. */
 AN_INLINE int64_t direct_stripes(const int rows, const int vecs, const an_word *const *a, const uint8_t *p,
-                                 const operand *b, int64_t row_bytes, const word_kind kind, const uint8_t dtype,
-                                 vf *sum)
+                                 const operand *b, int64_t row_bytes, bool more, const word_kind kind,
+                                 const uint8_t dtype, vf *sum)
 {
     const column_steps s = steps_of(row_bytes);
     const bool halves = dtype == AN_BF16;
@@ -135,7 +136,8 @@ AN_INLINE int64_t direct_stripes(const int rows, const int vecs, const an_word *
     const uint8_t *const end = p + b->k / words * 16, *other = p + (vecs - 1) * 8 * row_bytes;
     const an_word *left[DIRECT_ROWS];
     AN_UNROLL for (int r = 0; r < rows; r++) left[r] = a[r];
-    uintptr_t next = (uintptr_t)other + (uintptr_t)(8 * row_bytes); /* the columns behind these */
+    const uintptr_t line = more ? 64 : 0;
+    uintptr_t next = (uintptr_t)other + (more ? (uintptr_t)(8 * row_bytes) : 0); /* the columns behind these */
     int64_t w = 0;
     for (; p < end; p += 16, other += 16, w += words) {
         vu stripe[DIRECT_VECS][4];
@@ -143,7 +145,7 @@ AN_INLINE int64_t direct_stripes(const int rows, const int vecs, const an_word *
         FORGET(other);
         load_stripe(p, &s, stripe[0]);
         if (vecs > 1) load_stripe(other, &s, stripe[1]);
-        AN_UNROLL for (int line = 0; line < 2 * vecs; line++, next += 64) __builtin_prefetch((const void *)next, 0, 2);
+        AN_UNROLL for (int i = 0; i < 2 * vecs; i++, next += line) __builtin_prefetch((const void *)next, 0, 2);
         AN_UNROLL for (int i = 0; i < words; i++)
         {
             const int word = halves ? i / 2 : i ^ first;
@@ -176,16 +178,18 @@ AN_INLINE void direct_columns(const int rows, const int vecs, const an_word *con
     vf sum[DIRECT_ROWS * DIRECT_VECS];
     AN_UNROLL for (int i = 0; i < rows * vecs; i++) sum[i] = (vf){0};
     int64_t w = 0;
+    const bool more = x + 2 * vecs * AN_VL <= b->x;
     if (x + vecs * AN_VL <= b->x) {
 #if AN_VL == 8
         if (dtype != AN_F16)
-            w = direct_stripes(rows, vecs, a, p, b, row_bytes, kind, dtype, sum);
+            w = direct_stripes(rows, vecs, a, p, b, row_bytes, more, kind, dtype, sum);
         else
 #endif
             for (int64_t k = 0; k + per <= b->k; k += per) {
                 int64_t covered = 0;
                 AN_UNROLL for (int v = 0; v < vecs; v++) covered =
-                    direct_square(rows, a, p + v * AN_VL * row_bytes, row_bytes, w, kind, dtype, sum + v * rows);
+                    direct_square(rows, a, p + v * AN_VL * row_bytes, row_bytes, more ? AN_VL * row_bytes : 0, w, kind,
+                                  dtype, sum + v * rows);
                 w += covered;
             }
     }
