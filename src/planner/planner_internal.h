@@ -187,7 +187,8 @@ an_view an_view_of(an_planner *w, int32_t id, bool through_cast);
 
 /* recompute_cost.c: what computing a node again takes, from what is in memory. */
 typedef struct an_recompute_cost {
-    int cost, large; /* operations; tensors of about the value's size that it reads */
+    int cost, large;  /* operations; tensors of about the value's size that it reads */
+    int64_t elements; /* of the large ones */
     bool possible;
     int32_t seen[48];
     int n_seen;

@@ -17,6 +17,14 @@ static bool is_row_value(const an_planner *w, int32_t id)
     return w->node[id].scope == AN_SCOPE_ROW || an_ops[w->g->node[id]->op].cls == AN_CLS_REDUCE;
 }
 
+/* Tensors of at least a quarter of its size count together: two halves, of which an element reads one, are one of them. */
+static void count_read(an_recompute_cost *c, int64_t read, int64_t numel)
+{
+    if (read * 4 <= numel) return;
+    c->elements += AN_MIN(read, numel); /* of a larger one, as much as there are elements */
+    c->large = (int)AN_MIN(an_ceil_div(c->elements, AN_MAX(numel, 1)), INT32_MAX);
+}
+
 /* `top`: the node itself, which is looked beneath even if it is stored. */
 static void measure(const an_planner *w, int32_t id, int64_t numel, bool top, an_recompute_cost *c)
 {
@@ -29,7 +37,7 @@ static void measure(const an_planner *w, int32_t id, int64_t numel, bool top, an
     c->seen[c->n_seen++] = id;
     const struct an_tensor *n = w->g->node[id];
     if (an_is_leaf(w, id) || (w->node[id].stored && !top)) {
-        c->large += n->numel * 4 > numel;
+        count_read(c, n->numel, numel);
         return;
     }
     if (n->op == AN_OP_CONST || n->op == AN_OP_IOTA) return;
@@ -41,7 +49,7 @@ static void measure(const an_planner *w, int32_t id, int64_t numel, bool top, an
     c->cost += an_op_cost((an_op)n->op);
     for (int s = 0; s < n->n_src && c->possible; s++) {
         if (n->op == AN_OP_GATHER && s == 0)
-            c->large++;
+            count_read(c, numel, numel);
         else
             measure(w, an_base(w, n->src[s]), numel, false, c);
     }

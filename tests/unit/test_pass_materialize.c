@@ -28,6 +28,26 @@ static void a_cheap_node_is_computed_again_by_another_group(void **state)
     plan_close(&p);
 }
 
+/* What reads one of two halves at each element reads no more than one tensor: the gradient of rotary positions, which reads those of
+ * queries and of keys. Two whole tensors are two. */
+static void halves_count_as_the_tensor_that_they_make(void **state)
+{
+    (void)state;
+    for (int whole = 0; whole < 2; whole++) {
+        plan_case p;
+        plan_open(&p);
+        an_tensor *x = plan_param(&p, whole ? 16 : 8, 8), *y = plan_param(&p, whole ? 16 : 8, 8);
+        an_tensor *both =
+            whole ? ADD(x, y) : ADD(an_pad_at(AT, x, 0, 0, 8, 0), an_pad_at(AT, y, 0, 8, 0, 0)); /* [16,8] */
+        an_tensor *a = MUL(both, both);
+        plan_root(&p, SUM(a, AN_AXIS(0)));
+        plan_root(&p, SUM(ADD(an_flip_at(AT, a, AN_AXIS(0)), a), AN_AXIS(0)));
+        plan_run(&p, "materialize");
+        assert_int_equal(plan_stored(&p, a), whole);
+        plan_close(&p);
+    }
+}
+
 static void a_dear_node_is_stored_for_another_group(void **state)
 {
     (void)state;
@@ -93,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operands_and_roots_are_stored_and_what_lies_between_is_not),
         cmocka_unit_test(a_cheap_node_is_computed_again_by_another_group),
+        cmocka_unit_test(halves_count_as_the_tensor_that_they_make),
         cmocka_unit_test(a_dear_node_is_stored_for_another_group),
         cmocka_unit_test(a_gemm_that_another_group_reads_is_stored),
         cmocka_unit_test(random_numbers_are_never_stored),
