@@ -113,23 +113,24 @@ void an_gpu_rounded(int dtype, const char *e, an_text *out)
  *     for (k < 8) { const float v0 = w0[k]; ... w5[k] = v4; }
  *     an_wide_store(y5 + r * 768 + c0, w5); */
 
-/* Contiguous along the columns (stride 1), and aligned at every c0, a multiple of `wide`: the constant and each factor
- * of the other variables are multiples of it too. Neither a gather nor behind a guard. */
+/* Whether all `wide` columns of a load are there, or none of them, and a kernel of elements reads it. */
+static bool is_guarded_by_row(const an_loop_kernel *p, const an_ins *in)
+{
+    const an_guard *g = &p->guard[in->guard];
+    if (in->kind != AN_INS_LOAD || p->shape != AN_ROW || an_gpu_reduces_rows(p) || !p->arg[in->arg].numel) return false;
+    for (int i = 0; i < g->n; i++)
+        if (an_ix_uses(&p->ix, g->bound[i].e, AN_VAR_COL)) return false;
+    return true;
+}
+
+/* Contiguous along the columns from each c0, a multiple of `wide`, on, and aligned there. Neither a gather nor behind a guard
+ * that looks at the column. */
 bool an_gpu_is_vector_access(const an_loop_kernel *p, const an_ins *in, int wide)
 {
-    int64_t stride;
-    if (!wide || in->ix < 0 || in->guard >= 0 || in->scope != AN_SCOPE_COL ||
+    if (!wide || in->ix < 0 || in->scope != AN_SCOPE_COL ||
         (in->kind == AN_INS_LOAD ? in->a >= 0 : in->kind != AN_INS_STORE))
         return false;
-    if (!an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride) || stride != 1) return false;
-    const an_ix_expr *e = &p->ix.expr[in->ix];
-    if (e->c % wide) return false;
-    for (int i = 0; i < e->n; i++) {
-        const an_atom *t = &p->ix.atom[e->term[i].atom];
-        bool col = t->kind == AN_ATOM_VAR && t->var == AN_VAR_COL;
-        if (!col && e->term[i].k % wide) return false;
-    }
-    return true;
+    return (in->guard < 0 || is_guarded_by_row(p, in)) && an_ix_is_run(&p->ix, in->ix, AN_VAR_COL, wide);
 }
 
 bool an_gpu_all_vector_accesses(const an_loop_kernel *p, int wide)
@@ -438,6 +439,11 @@ void an_gpu_vector_access(const an_loop_kernel *p, int i, an_gpu_form f, const c
     const an_ins *in = &p->ins[i];
     const bool stores = in->kind == AN_INS_STORE;
     an_text_puts(out, indent);
+    if (!stores && in->guard >= 0) {
+        an_text_puts(out, "if (");
+        guard(p, in->guard, out);
+        an_text_puts(out, ") ");
+    }
     if (stores)
         an_text_puts(out, "an_wide_store(");
     else
@@ -485,7 +491,8 @@ void an_gpu_vector_accesses(const an_loop_kernel *p, int phase, an_gpu_form f, b
         const bool is_store = in->kind == AN_INS_STORE, kept = an_gpu_is_kept(p, i, f);
         const bool there = kept || (f.blocks && source_of(p, i, f.wide) != i); /* declared and loaded earlier */
         if (!stores && !there)
-            an_text_printf(out, "%s%s w%d[%d];\n", indent, an_gpu_storage[p->arg[in->arg].dtype], i, f.wide);
+            an_text_printf(out, "%s%s w%d[%d]%s;\n", indent, an_gpu_storage[p->arg[in->arg].dtype], i, f.wide,
+                           is_store || in->guard < 0 ? "" : " = {0}"); /* zeros where the guard is false */
         if (stores == is_store && (stores || !there)) an_gpu_vector_access(p, i, f, kept ? "[b]" : "", indent, out);
     }
 }

@@ -321,6 +321,47 @@ bool an_ix_stride(const an_ix_pool *p, an_ix a, int32_t var, int64_t *stride)
     return true;
 }
 
+/* How an expression changes while `var` goes from a multiple of n to the next: by `step` each time, or (step 0) not at all.
+ * `whole`: it is a multiple of n there. */
+typedef struct run {
+    int64_t step;
+    bool whole;
+} run;
+
+static bool run_of_expr(const an_ix_pool *p, an_ix a, int32_t var, int64_t n, run *out);
+
+static bool run_of_atom(const an_ix_pool *p, const an_atom *t, int32_t var, int64_t n, run *out)
+{
+    if (t->kind == AN_ATOM_VAR) {
+        *out = (run){.step = t->var == var, .whole = t->var == var};
+        return true;
+    }
+    if (!run_of_expr(p, t->e, var, n, out)) return false;
+    const bool inside = out->whole && t->by % n == 0; /* no boundary of the division lies between two multiples of n */
+    if (out->step && !(out->step == 1 && inside)) return false;
+    *out = t->kind == AN_ATOM_DIV ? (run){0} : (run){.step = out->step, .whole = inside};
+    return true;
+}
+
+static bool run_of_expr(const an_ix_pool *p, an_ix a, int32_t var, int64_t n, run *out)
+{
+    const an_ix_expr *e = &p->expr[a];
+    *out = (run){.whole = e->c % n == 0};
+    for (int i = 0; i < e->n; i++) {
+        run r;
+        if (!run_of_atom(p, &p->atom[e->term[i].atom], var, n, &r)) return false;
+        out->step += e->term[i].k * r.step;
+        out->whole &= r.whole || e->term[i].k % n == 0;
+    }
+    return true;
+}
+
+bool an_ix_is_run(const an_ix_pool *p, an_ix a, int32_t var, int64_t n)
+{
+    run r;
+    return a >= 0 && run_of_expr(p, a, var, n, &r) && r.step == 1 && r.whole;
+}
+
 int64_t an_ix_eval(const an_ix_pool *p, an_ix a, const int64_t *vars)
 {
     const an_ix_expr *e = &p->expr[a];

@@ -69,6 +69,9 @@ an_ix an_ix_mod(an_ix_pool *p, an_ix a, int64_t k);
 /* The coefficient of `var` if `a` depends on it only linearly (0: not at all); false when `var` is also inside a
  * division or remainder. */
 bool an_ix_stride(const an_ix_pool *p, an_ix a, int32_t var, int64_t *stride);
+/* Whether `a` grows by 1 with `var` between multiples of n, and is a multiple of n at each of them: what n neighbours of a
+ * vector are. Within divisions and remainders too: var % 32 and (var / 64) * 64 + var % 64 do for n = 8. */
+bool an_ix_is_run(const an_ix_pool *p, an_ix a, int32_t var, int64_t n);
 bool an_ix_uses(const an_ix_pool *p, an_ix a, int32_t var);
 int64_t an_ix_eval(const an_ix_pool *p, an_ix a, const int64_t *vars);
 /* `a` without the terms that use `var` (what does not change along it). */
