@@ -22,6 +22,11 @@ double an_device_busy_seconds(const an_ctx *cx)
     return cx && cx->device && cx->backend->busy_seconds ? cx->backend->busy_seconds(cx->device) : -1;
 }
 
+bool an_gates_rows(const an_ctx *cx)
+{
+    return cx && cx->device && cx->backend->target(cx->device)->gates_rows;
+}
+
 bool an_mac_state(int *thermal, int *low_power)
 {
     int n;

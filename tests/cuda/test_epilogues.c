@@ -6,6 +6,7 @@
 
 #include "cuda/fake.h"
 
+#include <anneal_tools.h>
 #include "runtime/context.h"
 #include "device/cuda/cuda_internal.h"
 
@@ -149,6 +150,7 @@ static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, bool gradient)
     setenv("FAKE_CUDA_ARCH", generation, 1);
     an_ctx *cx = an_open(&(an_options){.device = "cuda", .seed = 1, .cache_dir = test_path("cache"), .verify = true});
     assert_non_null(cx);
+    assert_int_equal(an_gates_rows(cx), arch == 90);
     an_tensor *w = an_param(cx, "w", AN_BF16, AN_SHAPE(K, 2 * I), AN_ZEROS),
               *x = an_param(cx, "x", AN_BF16, AN_SHAPE(K, N), AN_ZEROS),
               *down = an_param(cx, "down", AN_BF16, AN_SHAPE(64, I), AN_ZEROS);

@@ -7,6 +7,7 @@
  * whose norm is over positions too. */
 #include "models/trm/trm.h"
 #include <anneal_nn.h>
+#include <anneal_tools.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,10 +252,37 @@ an_dtype an_trm_stream_dtype(const an_trm *m)
 
 /* ---- layers */
 
-/* x [...,n]: the same shape. */
-static an_tensor *apply_swiglu(const swiglu *s, an_tensor *x)
+/* SwiGLU of the columns of x [n,columns]: the products' left operands are weights, gate_up [2I,n] and down [n,I]. Gate and up
+ * are halves of one product's rows, which a Hopper GPU multiplies as a pair (kernels/gpu/gemm_hopper.inc). [n,columns]. */
+static an_tensor *gate_columns(an_tensor *gate_up, an_tensor *x)
 {
-    return an_swiglu(x, s->gate_up, s->down);
+    const int64_t inner = an_shape_of(gate_up).dim[0] / 2;
+    an_tensor *both = an_matmul(gate_up, x); /* [2I,columns] */
+    an_tensor *gate = an_slice(both, 0, 0, inner), *up = an_slice(both, 0, inner, 2 * inner);
+    return an_mul(an_silu(gate), up);
+}
+
+/* Whether the MLP takes the form of gate_columns for `rows` positions: in bf16 where the device gates rows, for then one product
+ * takes less than two of which the second reads the first's gate. Few positions are few tiles, which it does not gate. */
+static bool gates_columns(const an_trm *m, const swiglu *s, int64_t rows)
+{
+    enum { LEAST = 16384, TILE = 64 };
+    return an_trm_stream_dtype(m) == AN_BF16 && rows >= LEAST && rows % TILE == 0 &&
+           an_shape_of(s->down).dim[1] % TILE == 0 && an_gates_rows(m->cx);
+}
+
+/* x [...,n]: the same shape. */
+static an_tensor *apply_swiglu(const an_trm *m, const swiglu *s, an_tensor *x)
+{
+    const an_shape shape = an_shape_of(x), of = an_shape_of(s->down); /* [n,I] */
+    const an_dtype stream = an_trm_stream_dtype(m);
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < shape.rank; i++) rows *= shape.dim[i];
+    if (!gates_columns(m, s, rows)) return an_swiglu(x, s->gate_up, s->down);
+    an_tensor *all = an_transpose(an_reshape(an_cast(x, stream), AN_SHAPE(rows, of.dim[0])), 0, 1);
+    an_tensor *inside = an_transpose(gate_columns(an_cast(s->gate_up, stream), all), 0, 1); /* [rows,I] */
+    an_tensor *down = an_transpose(an_cast(s->down, stream), 0, 1);                         /* [I,n] */
+    return an_reshape(an_matmul(inside, down), shape);
 }
 
 /* x [L,B,D]: SwiGLU over the positions of each column. Weights are the left operands and positions the outermost axis, so
@@ -265,14 +293,10 @@ static an_tensor *mix_positions(const an_trm *m, const swiglu *s, an_tensor *x)
 {
     const an_dtype stream = an_trm_stream_dtype(m);
     const an_shape shape = an_shape_of(x);
-    const int64_t inner = an_shape_of(s->down).dim[1], columns = shape.dim[1] * shape.dim[2];
     an_tensor *gate_up = an_transpose(an_cast(an_transpose(s->gate_up, 0, 1), stream), 0, 1);
-    an_tensor *all = an_reshape(an_cast(x, stream), AN_SHAPE(shape.dim[0], columns));
-    an_tensor *both = an_matmul(gate_up, all); /* [2I,B D] */
-    an_tensor *gate = an_slice(both, 0, 0, inner), *up = an_slice(both, 0, inner, 2 * inner);
-    an_tensor *inside = an_mul(an_silu(gate), up);
-    an_tensor *y = an_matmul(an_cast(s->down, stream), inside); /* [L,I] x [I,B D] */
-    return an_reshape(y, shape);
+    an_tensor *all = an_reshape(an_cast(x, stream), AN_SHAPE(shape.dim[0], shape.dim[1] * shape.dim[2]));
+    an_tensor *inside = gate_columns(gate_up, all); /* [I,B D] */
+    return an_reshape(an_matmul(an_cast(s->down, stream), inside), shape);
 }
 
 /* rms(x + y) over the last axis, in x's dtype. */
@@ -362,7 +386,7 @@ static an_tensor *apply(pass *p, an_tensor *h, an_tensor *inject)
         } else {
             h = add_and_norm(m, h, attention(p, l, h));
         }
-        h = add_and_norm(m, h, apply_swiglu(&l->mlp, h));
+        h = add_and_norm(m, h, apply_swiglu(m, &l->mlp, h));
         an_scope_pop(m->cx);
     }
     return h;
