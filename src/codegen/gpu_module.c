@@ -105,7 +105,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
         t->threads = 128;
         t->bm = 64;
         t->bn = 128 / 8;
-        t->bk = grad ? AN_HOPPER_BACK(s->B * s->H, s->D) : AN_FORWARD_PASS;
+        t->bk = grad ? AN_HOPPER_BACK(s->B * s->H, s->D) : AN_HOPPER_FORWARD_OF(s->B * s->H, s->T, s->D);
         t->mask = an_module_attn_mask(s);
         t->dc = 16; /* unused, as is bm */
         t->cols = 64;

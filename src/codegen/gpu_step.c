@@ -146,7 +146,7 @@ static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_a
     const int chunks = AN_HOPPER_CHUNKS(a->D);
     const int64_t heads = (int64_t)a->H * a->B,
                   rows = an_ceil_div(AN_HOPPER_KEYS(pass) ? a->S : a->T, AN_HOPPER_ROWS(pass, chunks));
-    const int64_t units = pass == AN_WHOLE_PASS ? heads : heads * rows;
+    const int64_t units = pass == AN_WHOLE_PASS ? heads : pass == AN_SHORT_PASS ? an_ceil_div(heads, 2) : heads * rows;
     const int64_t most = pass == AN_WHOLE_PASS ? AN_MIN(gpu->multiprocessors, AN_HOPPER_GRID) : gpu->multiprocessors;
     const char *why = an_gpu_launch_add(out, entry, AN_MIN(units, most), 1, 1, AN_HOPPER_THREADS(pass, chunks), l);
     if (!why) (*l)->shared_bytes = AN_HOPPER_SHARED(pass, chunks);
@@ -216,7 +216,7 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
     const char *why = packed ? pack_launch(out, s, a, t, order, false) : NULL;
     if (!why && t->mask) why = mask_launch(out, s, a, t, RNG, false);
     if (!why)
-        why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, AN_FORWARD_PASS, &l)
+        why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, t->bk, &l)
                                         : attn_launch(out, "attn_forward", a, t, false, &l);
     if (why) return why;
     for (int i = 0; i < (int)AN_COUNT(order); i++)

@@ -109,11 +109,12 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
                                 {64, 8, AN_FORWARD_PASS},  {64, 8, AN_WHOLE_PASS},    {64, 8, AN_SHARED_PASS},
                                 {128, 8, AN_DKV_PASS},     {128, 8, AN_FORWARD_PASS}, {65, 1, AN_DKV_PASS},
                                 {65, 1, AN_FORWARD_PASS},  {20, 1, AN_SHARED_PASS},   {256, 8, AN_DKV_PASS},
-                                {256, 8, AN_FORWARD_PASS}, {130, 1, AN_DKV_PASS}};
+                                {256, 8, AN_FORWARD_PASS}, {130, 1, AN_DKV_PASS},     {64, 8, AN_SHORT_PASS},
+                                {33, 1, AN_SHORT_PASS}};
     (void)state;
     if (!compiler.library) test_skip(NVRTC_ABSENT);
     for (int variant = 0; variant < 4 * (int)COUNT_OF(of); variant++) {
-        const int *pass = of[variant / 4], backward = pass[2] != AN_FORWARD_PASS;
+        const int *pass = of[variant / 4], backward = !AN_HOPPER_FORWARD(pass[2]);
         const attn_config c = {.store = KIND_BF16,
                                .mul = KIND_BF16,
                                .vec = pass[1],

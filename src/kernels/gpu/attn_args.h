@@ -15,6 +15,7 @@ struct an_attn_args {
 
 /* The passes of attn_hopper*.inc, for heads of `c` chunks of 64 columns (padded with zeros in shared memory), 1 to 4:
  *     AN_FORWARD_PASS  holds queries, streams K and V
+ *     AN_SHORT_PASS    the same for many heads of one chunk and up to 128 queries: two heads at a time, two warpgroups each
  *     AN_WHOLE_PASS    dq, dk, dv, five GEMMs: holds K and V, streams Q and dO; a thread block takes whole heads
  *     AN_SHARED_PASS   the same, but thread blocks share a head, and add to its dq in a fixed order
  *     AN_DKV_PASS      dk and dv: holds K and V, streams Q and dO          four GEMMs
@@ -32,6 +33,10 @@ struct an_attn_args {
 #define AN_SHARED_PASS         2
 #define AN_DKV_PASS            3
 #define AN_DQ_PASS             4
+#define AN_SHORT_PASS          5
+#define AN_HOPPER_FORWARD(pass) ((pass) == AN_FORWARD_PASS || (pass) == AN_SHORT_PASS)
+#define AN_HOPPER_FORWARD_OF(heads, T, d)                                                                              \
+    ((T) <= 128 && AN_HOPPER_CHUNKS(d) == 1 && (heads) > 2 * AN_HOPPER_GRID ? AN_SHORT_PASS : AN_FORWARD_PASS)
 #define AN_HOPPER_MOST_COLUMNS 256
 #define AN_HOPPER_TILE         8192 /* bytes: 64 rows of 64 columns */
 #define AN_HOPPER_CHUNKS(d)    (((d) + 63) / 64)
@@ -41,7 +46,7 @@ struct an_attn_args {
 #define AN_HOPPER_APART(pass, c) (AN_HOPPER_WIDE(c) && (pass) == AN_DKV_PASS) /* dk and dv by a warpgroup each */
 #define AN_HOPPER_GROUPS(pass, c)                                                                                      \
     (AN_HOPPER_WIDE(c) ? ((pass) == AN_DKV_PASS ? 1 : 2)                                                               \
-                       : ((pass) == AN_FORWARD_PASS ? ((c) == 1 ? 4 : 3) : (pass) == AN_DQ_PASS && (c) == 1 ? 3 : 2))
+                       : (AN_HOPPER_FORWARD(pass) ? ((c) == 1 ? 4 : 3) : (pass) == AN_DQ_PASS && (c) == 1 ? 3 : 2))
 #define AN_HOPPER_WORKERS(pass, c) (AN_HOPPER_GROUPS(pass, c) + AN_HOPPER_APART(pass, c))
 #define AN_HOPPER_ROWS(pass, c)    (64 * AN_HOPPER_GROUPS(pass, c))
 #define AN_HOPPER_THREADS(pass, c) (128 * (AN_HOPPER_WORKERS(pass, c) + 1 + AN_HOPPER_FIVE(pass)))
@@ -51,7 +56,7 @@ struct an_attn_args {
                        : ((pass) == AN_FORWARD_PASS ? 4 : 3))
 #define AN_HOPPER_PER_STAGE(c)  (AN_HOPPER_WIDE(c) ? 1 : 2) /* tiles */
 #define AN_HOPPER_SLOTS(pass, c) ((c) == 4 || ((c) == 3 && (pass) == AN_DQ_PASS) ? 1 : 2)
-#define AN_HOPPER_HELD(pass)    ((pass) == AN_FORWARD_PASS ? 1 : 2) /* tensors */
+#define AN_HOPPER_HELD(pass)    (AN_HOPPER_FORWARD(pass) ? 1 : 2) /* tensors */
 #define AN_HOPPER_SHARED(pass, c)                                                                                      \
     ((AN_HOPPER_SLOTS(pass, c) * AN_HOPPER_HELD(pass) * AN_HOPPER_GROUPS(pass, c) +                                    \
       AN_HOPPER_PER_STAGE(c) * AN_HOPPER_STAGES(pass, c)) * (c) * AN_HOPPER_TILE +                                     \
