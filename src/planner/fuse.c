@@ -199,9 +199,24 @@ static bool accumulates(an_planner *w, int32_t id, int32_t g)
     return own == 1 && sums == 1;
 }
 
+/* The same for a residual sum in bf16: where its reader is no norm along the rows, which would read both terms at the cost of the
+ * sum, it would be a pass over memory of its own. */
+static bool adds_residual(an_planner *w, int32_t id, int32_t g)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (g < 0 || w->group[g].kind != AN_FUSION_GEMM || !w->rq->target->library_gemm || n->op != AN_OP_ADD ||
+        n->dtype != AN_BF16 || !same_part(w, g, id))
+        return false;
+    const int32_t anchor = w->group[g].anchor;
+    const struct an_tensor *product = w->g->node[anchor];
+    const int own = (an_base(w, n->src[0]) == anchor) + (an_base(w, n->src[1]) == anchor);
+    return own == 1 && product->op == AN_OP_MATMUL && product->dtype == AN_BF16 && product->numel == n->numel &&
+           w->node[anchor].n_uses == 1;
+}
+
 static bool try_fuse(an_planner *w, int32_t id, int32_t g)
 {
-    if (!is_open_to(w, g, id) && !accumulates(w, id, g)) return false;
+    if (!is_open_to(w, g, id) && !accumulates(w, id, g) && !adds_residual(w, id, g)) return false;
     an_fusion_group *gr = &w->group[g];
     const struct an_tensor *n = w->g->node[id];
     if (would_be_kept(w, id, g)) return false;

@@ -140,8 +140,10 @@ typedef struct pairs {
     int n, kept;
 } pairs;
 
-/* silu(gate) up of [gate; up] = w x, [2I,N], and with `gradient` the gradient of w: pairs of a GEMM and the step behind it. */
-static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, bool gradient)
+/* silu(gate) up of [gate; up] = w x, [2I,N], and with `gradient` the gradient of w: pairs of a GEMM and the step behind it.
+ * `stored`: x is stored as [K,N], a mixer's, or as [N,K], an MLP's. */
+typedef enum stored { COLUMNS, ROWS } stored;
+static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, bool gradient)
 {
     char generation[8];
     pairs f = {0};
@@ -152,9 +154,9 @@ static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, bool gradient)
     assert_non_null(cx);
     assert_int_equal(an_gates_rows(cx), arch == 90);
     an_tensor *w = an_param(cx, "w", AN_BF16, AN_SHAPE(K, 2 * I), AN_ZEROS),
-              *x = an_param(cx, "x", AN_BF16, AN_SHAPE(K, N), AN_ZEROS),
+              *x = an_param(cx, "x", AN_BF16, rows ? AN_SHAPE(N, K) : AN_SHAPE(K, N), AN_ZEROS),
               *down = an_param(cx, "down", AN_BF16, AN_SHAPE(64, I), AN_ZEROS);
-    an_tensor *both = an_matmul(an_transpose(w, 0, 1), x); /* [2I,N] */
+    an_tensor *both = an_matmul(an_transpose(w, 0, 1), rows ? an_transpose(x, 0, 1) : x); /* [2I,N] */
     an_tensor *h = an_mul(an_silu(an_slice(both, 0, 0, I)), an_slice(both, 0, I, 2 * I)), *y = an_matmul(down, h);
     an_tensor *loss = an_mean(an_square(an_cast(y, AN_F32)), AN_ALL), *result = y;
     if (gradient) an_backward(loss), result = an_grad(w);
@@ -174,20 +176,61 @@ static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, bool gradient)
 static void on_hopper_a_gate_over_halves_of_a_product_is_its_end(void **state)
 {
     (void)state;
-    const pairs forward = pairs_of(90, 128, 33024, 97, false), both = pairs_of(90, 128, 33024, 97, true);
+    const pairs forward = pairs_of(90, 128, 33024, 97, COLUMNS, false),
+                both = pairs_of(90, 128, 33024, 97, COLUMNS, true);
     assert_int_equal(forward.n, 1);
     assert_int_equal(forward.kept, 0); /* gate and up are not stored */
     assert_int_equal(both.n, 1);
     assert_int_equal(both.kept, 1); /* the gradient reads them */
-    assert_int_equal(pairs_of(80, 128, 33024, 97, false).n, 0);
-    assert_int_equal(pairs_of(90, 96, 33024, 97, false).n, 0);  /* halves that are no blocks of 64 rows */
-    assert_int_equal(pairs_of(90, 128, 33028, 97, false).n, 0); /* columns that are none */
-    assert_int_equal(pairs_of(90, 128, 1024, 97, false).n, 0);  /* few tiles */
+    assert_int_equal(pairs_of(90, 128, 33024, 512, ROWS, false).n, 1);
+    assert_int_equal(pairs_of(80, 128, 33024, 97, COLUMNS, false).n, 0);
+    assert_int_equal(pairs_of(90, 96, 33024, 97, COLUMNS, false).n, 0);  /* halves that are no blocks of 64 rows */
+    assert_int_equal(pairs_of(90, 128, 33028, 97, COLUMNS, false).n, 0); /* columns that are none */
+    assert_int_equal(pairs_of(90, 128, 1024, 97, COLUMNS, false).n, 0);  /* few tiles */
+}
+
+/* r + w x, [M,N] in bf16 over K, read by a sum down its columns: how many of its products add to r as they store their result. */
+static int sums_of(int arch, int32_t M, int32_t N, int32_t K, an_dtype dtype)
+{
+    char generation[8];
+    int added = 0;
+    fake_reset();
+    snprintf(generation, sizeof generation, "%d", arch);
+    setenv("FAKE_CUDA_ARCH", generation, 1);
+    an_ctx *cx = an_open(&(an_options){.device = "cuda", .seed = 1, .cache_dir = test_path("cache"), .verify = true});
+    assert_non_null(cx);
+    an_tensor *w = an_param(cx, "w", dtype, AN_SHAPE(M, K), AN_ZEROS),
+              *x = an_param(cx, "x", dtype, AN_SHAPE(K, N), AN_ZEROS),
+              *r = an_param(cx, "r", dtype, AN_SHAPE(M, N), AN_ZEROS);
+    if (an_eval(an_rms_norm_axis(an_add(r, an_matmul(w, x)), 0, 1e-5)) != AN_OK) fail_msg("%s", an_error(cx));
+    const struct an_plan *p = cx->last->plan;
+    for (int s = 0; s < p->n_steps; s++) {
+        const an_kernel *k = &p->kernel[p->step[s].kernel];
+        const int32_t epilogue = p->step[s].epilogue;
+        an_gemm_plan gemm;
+        if (k->kind != AN_KERNEL_GEMM || epilogue < 0) continue;
+        if (!an_cuda_gemm_plan(cx->device, &k->u.gemm, p->kernel[epilogue].u.loop, &gemm)) continue;
+        assert_true(gemm.addend < 0 || gemm.out == dtype);
+        added += gemm.addend >= 0;
+    }
+    an_close(cx);
+    fake_clean();
+    return added;
+}
+
+static void a_residual_sum_is_added_where_the_product_is_stored(void **state)
+{
+    (void)state;
+    assert_int_equal(sums_of(90, 97, 8192, 512, AN_BF16), 1);
+    assert_int_equal(sums_of(80, 97, 8192, 512, AN_BF16), 1);
+    assert_int_equal(sums_of(90, 97, 8191, 512, AN_BF16), 0); /* by our own kernel, which adds in f32 alone */
+    assert_int_equal(sums_of(90, 97, 8192, 512, AN_F32), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_residual_sum_is_added_where_the_product_is_stored),
         cmocka_unit_test(on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient),
         cmocka_unit_test(elsewhere_and_where_it_does_not_pay_they_are_the_librarys),
         cmocka_unit_test(an_operand_that_begins_between_16_bytes_is_read_another_way),

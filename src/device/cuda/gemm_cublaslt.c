@@ -61,14 +61,17 @@ static int tile_dtype(const an_loop_kernel *epilogue)
     return AN_F32;
 }
 
-/* Whether the epilogue is D = C + result in f32, elementwise: the library does that with beta = 1. */
+/* Whether the epilogue is D = C + result in f32 or bf16, elementwise: the library does that with beta = 1; in bf16 it rounds
+ * the sum alone. Our kernel of odd extents adds in f32. */
 static bool adds_in_place(const an_gemm_spec *s, const an_loop_kernel *e, an_gemm_plan *out)
 {
+    const int dtype = tile_dtype(e);
+    if (dtype != AN_F32 && (dtype != AN_BF16 || out->mul != AN_BF16 || out->plain)) return false;
     if (e->n_ins != 4 || e->n_args != 2 || out->batches != 1 || e->rows * e->cols != (int64_t)s->m * s->n) return false;
     const an_ins *tile = NULL, *load = NULL, *add = NULL, *store = NULL;
     for (int i = 0; i < 4; i++) {
         const an_ins *x = &e->ins[i];
-        if (x->dtype != AN_F32 || x->guard >= 0 || (x->kind == AN_INS_LOAD && x->clamp)) return false;
+        if (x->dtype != dtype || x->guard >= 0 || (x->kind == AN_INS_LOAD && x->clamp)) return false;
         if (x->kind == AN_INS_TILE) tile = x;
         if (x->kind == AN_INS_LOAD) load = x;
         if (x->kind == AN_INS_ELEM && x->op == AN_OP_ADD) add = x;
@@ -77,8 +80,7 @@ static bool adds_in_place(const an_gemm_spec *s, const an_loop_kernel *e, an_gem
     /* equal indices are one expression; a store of every element is in the order of the result */
     const int64_t numel = (int64_t)s->m * s->n;
     if (!tile || !load || !add || !store || load->ix != store->ix || e->cols != s->n || e->ix.expr[store->ix].lo != 0 ||
-        e->ix.expr[store->ix].hi != numel - 1 || e->arg[load->arg].dtype != AN_F32 ||
-        e->arg[store->arg].dtype != AN_F32)
+        e->ix.expr[store->ix].hi != numel - 1 || e->arg[load->arg].dtype != dtype || e->arg[store->arg].dtype != dtype)
         return false;
     out->addend = load->arg;
     out->sum = store->arg;
@@ -153,7 +155,7 @@ bool an_cuda_gemm_plan(const an_device *d, const an_gemm_spec *s, const an_loop_
         if (out->ldc < s->n) return false;
         if (out->out != AN_F32 && out->out != mul) return false;
     } else if (adds_in_place(s, epilogue, out)) {
-        out->out = AN_F32;
+        out->out = (uint8_t)tile_dtype(epilogue);
         out->ldc = s->n;
     } else {
         out->out = tile_dtype(epilogue) == mul ? mul : AN_F32;
