@@ -14,6 +14,7 @@ enum { FORWARD = 0, DELTA, DQ, DKV, DQKV, PASSES, ROUNDS = 7, RUNS = 5 };
 typedef struct body {
     int hopper;       /* attn_hopper.inc behind attn_bf16.inc, or that alone; not even that: portable */
     int back;         /* of attn_hopper_backward.inc: AN_WHOLE_PASS, AN_SHARED_PASS, AN_DKV_PASS (with AN_DQ_PASS) */
+    int fore;         /* of attn_hopper.inc: AN_FORWARD_PASS, AN_SHORT_PASS */
     int D, vec, mask; /* mask: dropout's bits are stored first */
     void *pass[PASSES], *store[2],
         *pack[2]; /* forward, backward: attn_mask; attn_pack, for rows that are not aligned */
@@ -54,7 +55,7 @@ static char *text_of(const body *b, int causal, int dropout, int forward)
              "#define AN_HOPPER %d\n#define AN_HOPPER_PASS %d\n#define AN_MASK %d\n#define AN_THREADS %d\n#define "
              "AN_WARP_ARRIVES %d\n",
              b->vec, b->D, causal, dropout, b->hopper || b->D <= 64 ? 64 : 32, forward, b->hopper,
-             forward ? AN_FORWARD_PASS : b->back, b->mask && dropout, 128, warp_arrives);
+             forward ? b->fore : b->back, b->mask && dropout, 128, warp_arrives);
     char *text = kernel_text("cuda", "attn_bf16", defines);
     size_t at = strlen(text);
     if (b->hopper) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper.inc");
@@ -110,11 +111,11 @@ static void run(const body *k, const attn_case *c, buffers *b, int pass, unsigne
         {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &rng, &x[CASE_DQ], &x[CASE_DK],
          &x[CASE_DV], &a}};
     const unsigned H = (unsigned)c->H, B = (unsigned)c->B;
-    const int chunks = AN_HOPPER_CHUNKS(c->D), of[PASSES] = {AN_FORWARD_PASS, 0, AN_DQ_PASS, AN_DKV_PASS, k->back};
+    const int chunks = AN_HOPPER_CHUNKS(c->D), of[PASSES] = {k->fore, 0, AN_DQ_PASS, AN_DKV_PASS, k->back};
     if (k->hopper && pass != DELTA) {
         const int kind = of[pass], whole = kind == AN_WHOLE_PASS;
         const unsigned n = blocks(AN_HOPPER_KEYS(kind) ? c->S : c->T, AN_HOPPER_ROWS(kind, chunks));
-        const unsigned all = H * B * (whole ? 1 : n);
+        const unsigned all = kind == AN_SHORT_PASS ? (H * B + 1) / 2 : H * B * (whole ? 1 : n);
         if (whole && multiprocessors > AN_HOPPER_GRID) multiprocessors = AN_HOPPER_GRID;
         cuda_run_shared(k->pass[pass], all < multiprocessors ? all : multiprocessors,
                         (unsigned)AN_HOPPER_THREADS(kind, chunks), (unsigned)AN_HOPPER_SHARED(kind, chunks),
@@ -254,6 +255,21 @@ static int check_all(int D, int back, int causal, int dropout, int mask, int som
     return wrong;
 }
 
+/* AN_SHORT_PASS: two heads at a time, of an even number and of an odd one. */
+static int check_short(int D, int causal, int dropout, int mask)
+{
+    float p = dropout ? 0.2f : 0.0f;
+    body body = {.hopper = 1, .fore = AN_SHORT_PASS, .back = AN_WHOLE_PASS, .D = D, .vec = vec_of(D), .mask = mask},
+         *k = &body;
+    build(k, causal, dropout);
+    int wrong = check(k, (attn_case){.B = 3, .H = 3, .T = 97, .S = 97, .causal = causal, .n_keys = -1, .p = p});
+    wrong += check(k, (attn_case){.B = 5, .H = 8, .T = 128, .S = 128, .causal = causal, .n_keys = -1, .p = p});
+    wrong += check(k, (attn_case){.B = 1, .H = 1, .T = 64, .S = 64, .causal = causal, .n_keys = -1, .p = p});
+    wrong += check(k, (attn_case){.B = 7, .H = 1, .T = 67, .S = 331, .causal = causal, .n_keys = -1, .p = p});
+    wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 3, .S = 300, .causal = causal, .n_keys = 171, .p = p});
+    return wrong;
+}
+
 static int check_head(int D)
 {
     const int some = D % 64 != 0, passes[] = {AN_WHOLE_PASS, AN_SHARED_PASS, AN_DKV_PASS};
@@ -263,6 +279,8 @@ static int check_head(int D)
             if ((D > 64) == (passes[i] == AN_DKV_PASS) && (!some || variant == 0 || variant == 3))
                 wrong += check_all(D, passes[i], variant & 1, variant >> 1, 0, some) +
                          (variant > 1 ? check_all(D, passes[i], variant & 1, 1, 1, some) : 0);
+    for (int variant = 0; variant < 6 && D <= 64; variant++)
+        wrong += check_short(D, variant & 1, variant > 1, variant > 3);
     return wrong;
 }
 
