@@ -252,8 +252,8 @@ an_dtype an_trm_stream_dtype(const an_trm *m)
 
 /* ---- layers */
 
-/* SwiGLU of the columns of x [n,columns]: the products' left operands are weights, gate_up [2I,n] and down [n,I]. Gate and up
- * are halves of one product's rows, which a Hopper GPU multiplies as a pair (kernels/gpu/gemm_hopper.inc). [n,columns]. */
+/* silu(gate) up of the columns of x [n,columns], [I,columns]: the weights, [2I,n], are the left operand, so gate and up are halves
+ * of one product's rows, which a Hopper GPU multiplies as a pair (kernels/gpu/gemm_hopper.inc). */
 static an_tensor *gate_columns(an_tensor *gate_up, an_tensor *x)
 {
     const int64_t inner = an_shape_of(gate_up).dim[0] / 2;
