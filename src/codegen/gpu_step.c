@@ -188,7 +188,8 @@ static int64_t mask_at(const an_attn_spec *a, bool grad)
 static int64_t mask_bytes(const an_attn_spec *a, bool grad)
 {
     const int64_t heads = (int64_t)a->B * a->H;
-    return AN_MASK_BYTES(grad ? AN_HOPPER_BACK(heads, a->D) : AN_FORWARD_PASS, heads, a->T, a->S);
+    return AN_MASK_BYTES(grad ? AN_HOPPER_BACK(heads, a->D) : AN_HOPPER_FORWARD_OF(heads, a->T, a->D), heads, a->T,
+                         a->S);
 }
 static const char *mask_launch(an_gpu_step *out, const an_plan_step *s, const an_attn_spec *a, const an_tiles *t,
                                int rng, bool grad)

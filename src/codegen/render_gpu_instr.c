@@ -172,7 +172,7 @@ static int source_of(const an_loop_kernel *p, int i, int wide)
     for (int j = 0; j < i; j++) {
         const an_ins *e = &p->ins[j];
         if ((e->kind != AN_INS_LOAD && e->kind != AN_INS_STORE) || e->arg != in->arg) continue;
-        bool same = e->ix == in->ix && an_gpu_is_vector_access(p, e, wide);
+        bool same = e->ix == in->ix && e->guard == in->guard && an_gpu_is_vector_access(p, e, wide);
         if (e->kind == AN_INS_STORE && !same) return i;
         if (same && (e->kind == AN_INS_STORE || source == i)) source = j;
     }

@@ -6,7 +6,7 @@
  * its producers' when
  *     - it has one value per element of G, or per row of G, in G's own linear order;
  *     - what it reads of G it reads at its own place, or it is the value of its own row;
- *     - G is not closed.
+ *     - G is not closed. A library's GEMM is, but for a sum that the library adds as it stores its result (accumulates, adds_residual).
  *
  *     matmul ─ +bias ─ gelu          one GEMM group: bias and GELU are its epilogue
  *     x ─ mean ─ x-mean ─ mean of ²  one row group of two phases: a norm
@@ -199,19 +199,46 @@ static bool accumulates(an_planner *w, int32_t id, int32_t g)
     return own == 1 && sums == 1;
 }
 
-/* The same for a residual sum in bf16: where its reader is no norm along the rows, which would read both terms at the cost of the
- * sum, it would be a pass over memory of its own. */
+/* Whether source s of elementwise node `id` has, in memory and in order, an element for each of group g: a leaf, or what another GEMM
+ * or call reads. */
+static bool is_operand_in_order(an_planner *w, int32_t id, int s, int32_t g)
+{
+    const struct an_tensor *n = w->g->node[id];
+    an_ix own[AN_MAX_RANK], iv[AN_MAX_RANK];
+    int32_t base = an_base(w, n->src[s]);
+    bool memory = an_is_leaf(w, base);
+    for (int u = 0; u < w->node[base].n_uses && !memory; u++) {
+        const int32_t user = w->use[w->node[base].first_use + u];
+        for (int k = 0; k < w->g->node[user]->n_src; k++)
+            memory |= an_base(w, w->g->node[user]->src[k]) == base && an_reads_memory(w, user, k);
+    }
+    if (!memory || w->node[base].group == g || w->g->node[base]->numel != n->numel) return false;
+    const an_ix here = place_of_scope(w, &w->group[g], AN_SCOPE_COL);
+    an_ix_unlinear(&w->ix, here, n->rank, n->shape, own);
+    an_walk_views(w, &w->ix, n->src[s], own, &base, iv);
+    return place_in_group(w, base, iv) == here && !w->ix.failed;
+}
+
+/* The same for a residual sum in bf16, of whole vectors along rows: the library reads the other term as it stores the product.
+ * Where a norm down the columns reads the sum, it would be a pass over memory of its own; a norm along the rows would read both
+ * terms at the cost of the sum. */
 static bool adds_residual(an_planner *w, int32_t id, int32_t g)
 {
+    enum { VECTOR = 8 }; /* other extents along a row are multiplied by kernels that add in f32 alone (gemm_hopper.c) */
     const struct an_tensor *n = w->g->node[id];
     if (g < 0 || w->group[g].kind != AN_FUSION_GEMM || !w->rq->target->library_gemm || n->op != AN_OP_ADD ||
         n->dtype != AN_BF16 || !same_part(w, g, id))
         return false;
     const int32_t anchor = w->group[g].anchor;
     const struct an_tensor *product = w->g->node[anchor];
-    const int own = (an_base(w, n->src[0]) == anchor) + (an_base(w, n->src[1]) == anchor);
-    return own == 1 && product->op == AN_OP_MATMUL && product->dtype == AN_BF16 && product->numel == n->numel &&
-           w->node[anchor].n_uses == 1;
+    const int at = an_base(w, n->src[0]) == anchor ? 0 : 1;
+    if (an_base(w, n->src[at]) != anchor || an_base(w, n->src[1 - at]) == anchor || product->op != AN_OP_MATMUL ||
+        product->dtype != AN_BF16 || product->numel != n->numel || w->node[anchor].n_uses != 1 ||
+        an_is_root_base(w, anchor))
+        return false;
+    const struct an_tensor *a = w->g->node[product->src[0]], *b = w->g->node[product->src[1]];
+    const int64_t k = a->shape[a->rank - 1], cols = product->shape[product->rank - 1];
+    return b->numel == k * cols && k % VECTOR == 0 && cols % VECTOR == 0 && is_operand_in_order(w, id, 1 - at, g);
 }
 
 static bool try_fuse(an_planner *w, int32_t id, int32_t g)

@@ -17,7 +17,7 @@ static bool is_row_value(const an_planner *w, int32_t id)
     return w->node[id].scope == AN_SCOPE_ROW || an_ops[w->g->node[id]->op].cls == AN_CLS_REDUCE;
 }
 
-/* Tensors of at least a quarter of its size count together: two halves, of which an element reads one, are one of them. */
+/* Tensors of more than a quarter of its size count by their elements, at most as many as it has itself: two halves are one. */
 static void count_read(an_recompute_cost *c, int64_t read, int64_t numel)
 {
     if (read * 4 <= numel) return;

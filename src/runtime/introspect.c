@@ -22,9 +22,9 @@ double an_device_busy_seconds(const an_ctx *cx)
     return cx && cx->device && cx->backend->busy_seconds ? cx->backend->busy_seconds(cx->device) : -1;
 }
 
-bool an_gates_rows(const an_ctx *cx)
+int64_t an_gates_rows(const an_ctx *cx)
 {
-    return cx && cx->device && cx->backend->target(cx->device)->gates_rows;
+    return cx && cx->device ? cx->backend->target(cx->device)->gates_rows : 0;
 }
 
 bool an_mac_state(int *thermal, int *low_power)

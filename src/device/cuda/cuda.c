@@ -301,7 +301,7 @@ static an_status make_device(an_err *err, an_device *d)
     d->target.exact = d->exact;
     d->has_lt = !d->exact && an_cublaslt_find(&quiet, d->cu.version / 1000, &d->lt) == AN_OK;
     d->target.library_gemm = d->has_lt;
-    d->target.gates_rows = d->has_lt && d->gpu.arch_specific == 90;
+    d->target.gates_rows = d->has_lt && d->gpu.arch_specific == 90 ? AN_CUDA_LONGEST_PAIR_SUM : 0;
     if (!d->exact && !refused("ANNEAL_CUDNN")) (void)an_cuda_convs_open(&(an_err){0}, d);
     if (!d->has_lt && !d->exact) snprintf(d->note, sizeof d->note, "cuda: %.480s", quiet.text);
     return AN_OK;

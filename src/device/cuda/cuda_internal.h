@@ -25,6 +25,8 @@
 #include "codegen/render.h"
 #include "kernels/gpu/gemm_hopper_args.h"
 
+/* AN_CUDA_LONGEST_PAIR_SUM: k up to which a GEMM and its gate as one kernel pay (gemm_hopper.c): the library's is up to a tenth faster. */
+enum { AN_CUDA_LONGEST_PAIR_SUM = 1024 };
 enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20, AN_CUDA_GUARD_BYTES = 256 };
 
 /* ANNEAL_CUDA_LAUNCH. */

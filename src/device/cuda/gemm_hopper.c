@@ -20,8 +20,7 @@ enum {
     TILE_N = AN_HGEMM_N,
     LEAST_ROUNDS = 2,
     MOST_WIDER = 8,
-    WIDEST_BAND = 64,       /* tile columns: their B stays in the second-level cache */
-    LONGEST_PAIR_SUM = 1024 /* k up to which a pair pays: cuBLASLt's GEMM is up to a tenth faster */
+    WIDEST_BAND = 64 /* tile columns: their B stays in the second-level cache */
 };
 
 static int64_t tiles(int64_t m, int64_t n)
@@ -162,7 +161,8 @@ static bool overlap(const an_plan *p, const an_arg *a, const an_arg *b)
 /* The plain bf16 GEMMs that the kernel can run as a pair. */
 static bool can_be_pair(const an_device *d, const an_gemm_spec *s, an_gemm_plan *out)
 {
-    if (d->gpu.arch_specific != 90 || !d->has_lt || s->m % 128 || s->n % 64 || s->k > LONGEST_PAIR_SUM) return false;
+    if (d->gpu.arch_specific != 90 || !d->has_lt || s->m % 128 || s->n % 64 || s->k > AN_CUDA_LONGEST_PAIR_SUM)
+        return false;
     if (s->splits > 1 || tiles(s->m, s->n) < LEAST_ROUNDS * clusters(d)) return false;
     if (!an_cuda_gemm_plan(d, s, NULL, out) || out->mul != AN_BF16 || out->out != AN_BF16 || out->batches != 1)
         return false;

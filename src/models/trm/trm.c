@@ -266,9 +266,9 @@ static an_tensor *gate_columns(an_tensor *gate_up, an_tensor *x)
  * takes less than two of which the second reads the first's gate. Few positions are few tiles, which it does not gate. */
 static bool gates_columns(const an_trm *m, const swiglu *s, int64_t rows)
 {
-    enum { LEAST = 16384, TILE = 64 };
-    return an_trm_stream_dtype(m) == AN_BF16 && rows >= LEAST && rows % TILE == 0 &&
-           an_shape_of(s->down).dim[1] % TILE == 0 && an_gates_rows(m->cx);
+    enum { LEAST = 16384, TILE = 64, VECTOR = 8 };
+    return an_trm_stream_dtype(m) == AN_BF16 && rows >= LEAST && rows % TILE == 0 && m->c.width % VECTOR == 0 &&
+           an_shape_of(s->down).dim[1] % TILE == 0 && m->c.width <= an_gates_rows(m->cx);
 }
 
 /* x [...,n]: the same shape. */
