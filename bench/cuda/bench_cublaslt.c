@@ -8,8 +8,9 @@
  *
  * A line per GEMM: m x n x k, the operands that are contiguous along k, then the microseconds of each algorithm in the
  * heuristic's order (with its waves), the fastest marked. Operands are random: zeros would be faster. */
+#include "bench_library.h"
+
 #include "base/rng.h"
-#include "device/cuda/driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,22 +25,6 @@ typedef struct gemm {
     int32_t batches;                /* 0: one */
     bool shared, padded;            /* A is that of all GEMMs of the batch; extents are padded */
 } gemm;
-
-static an_cuda_driver cu;
-static an_cublaslt lt;
-static lt_handle handle;
-static cu_stream stream;
-static cu_event event[2];
-
-static void die(const char *what, int code)
-{
-    fprintf(stderr, "bench_cublaslt: %s: %d\n", what, code);
-    exit(1);
-}
-static void ok(int code, const char *what)
-{
-    if (code) die(what, code);
-}
 
 /* n elements, of which a part of PART is repeated: drawing takes longer than copying. */
 static cu_pointer filled(size_t n, bool f32)
@@ -187,21 +172,12 @@ static void odd_gemms(bool tf32, const cu_pointer *memory)
 
 int main(int argc, char **argv)
 {
-    an_err err = {0};
-    cu_device device;
-    cu_context context;
     bool tf32 = false, is_odd = false;
     for (int i = 1; i < argc; i++) {
         tf32 |= !strcmp(argv[i], "tf32");
         is_odd |= !strcmp(argv[i], "odd");
     }
-    if (an_cuda_driver_find(&err, &cu) != AN_OK || cu.init(0) || cu.device_get(&device, 0) ||
-        cu.context_retain(&context, device) || cu.context_use(context) ||
-        an_cublaslt_find(&err, cu.version / 1000, &lt) != AN_OK)
-        die(err.code ? err.text : "no GPU", 0);
-    ok(lt.create(&handle), "cublasLtCreate");
-    ok(cu.stream_new(&stream, CU_STREAM_NON_BLOCKING), "stream");
-    for (int i = 0; i < 2; i++) ok(cu.event_new(&event[i], 0), "event");
+    open_library("bench_cublaslt");
     cu_pointer memory[4];
     const size_t large = is_odd ? (size_t)8192 * 50304 : tf32 ? (size_t)16384 * 1536 : (size_t)4096 * 50304;
     for (int i = 0; i < 3; i++) memory[i] = filled(large, tf32);

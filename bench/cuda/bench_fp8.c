@@ -10,7 +10,8 @@
  * So x, W and g are each read in bf16 and written in fp8 twice, as they lie and transposed, with their largest value for the next
  * step's scale: the casts of the bill. Products are cuBLASLt's, with the fastest of its algorithms; "fast" sums are never moved from
  * the tensor cores, which keep fewer bits of them, to f32. All ways of a product are timed in turn, and compared with bf16's result. */
-#include "device/cuda/driver.h"
+#include "bench_library.h"
+
 #include "base/rng.h"
 
 #include <math.h>
@@ -116,25 +117,11 @@ typedef struct bill {                         /* milliseconds of a step */
     double product[WAYS], cast, fused, other; /* fused: of the casts, where the kernel before may write fp8 itself */
 } bill;
 
-static an_cuda_driver cu;
-static an_cublaslt lt;
-static lt_handle handle;
-static cu_stream stream;
-static cu_event event[2];
 static cu_function cast_kernel[2];
 static operand x, w, g;
 static cu_pointer y[WAYS], most, workspace;
 static int wrong; /* a product has no algorithm, or another result */
 
-static void die(const char *what, int code)
-{
-    fprintf(stderr, "bench_fp8: %s: %d\n", what, code);
-    exit(1);
-}
-static void ok(int code, const char *what)
-{
-    if (code) die(what, code);
-}
 static cu_pointer memory_new(size_t bytes)
 {
     cu_pointer p;
@@ -376,18 +363,9 @@ static void kernels_new(int version)
 
 int main(void)
 {
-    an_err err = {0};
-    cu_device device;
-    cu_context context;
     char name[128] = "";
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (an_cuda_driver_find(&err, &cu) != AN_OK || cu.init(0) || cu.device_get(&device, 0) ||
-        cu.context_retain(&context, device) || cu.context_use(context) ||
-        an_cublaslt_find(&err, cu.version / 1000, &lt) != AN_OK)
-        die(err.code ? err.text : "no GPU", 0);
-    ok(lt.create(&handle), "cublasLtCreate");
-    ok(cu.stream_new(&stream, CU_STREAM_NON_BLOCKING), "stream");
-    for (int i = 0; i < 2; i++) ok(cu.event_new(&event[i], 0), "event");
+    const cu_device device = open_library("bench_fp8");
     kernels_new(cu.version / 1000);
     const size_t largest = (size_t)4096 * 50304;
     x = operand_new((size_t)16384 * 4096, false, 1), w = operand_new((size_t)4096 * 50304, false, 2),
