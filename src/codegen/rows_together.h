@@ -18,8 +18,8 @@ typedef struct an_columns {
     int together;     /* rows summed at once; 1: each for itself */
     an_planes planes; /* rows 0: none */
     int64_t tests;    /* bytes at the start of a thread's buffer: the results of the bounds tests of one image */
-    size_t
-        buffer_bytes; /* of a thread's buffer (an_tile.acc), tests and planes: too large for the stack of any thread */
+    /* of a thread's buffer (an_tile.acc), tests and planes: too large for the stack of any thread */
+    size_t buffer_bytes;
 } an_columns;
 
 an_columns an_columns_of(const an_loop_kernel *p);

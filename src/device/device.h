@@ -60,8 +60,8 @@ typedef struct an_target {
     bool library_gemm; /* a library runs the GEMMs, an epilogue would be a launch of its own: do not fuse it */
     /* Exception to library_gemm: bf16 GEMM shapes [m,k] x [k,n] that this device runs with a fused epilogue. */
     bool (*fuses_epilogue)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
-    int64_t
-        gates_rows; /* k up to which the halves of a bf16 GEMM's rows are gated as it is stored (an_gates_rows); 0: never */
+    /* k up to which the halves of a bf16 GEMM's rows are gated as it is stored (an_gates_rows); 0: never. */
+    int64_t gates_rows;
     /* A library runs the convolution with this window: nothing is fused to it. NULL: no library does. */
     bool (*library_conv)(const struct an_target *t, const an_gemm_spec *s);
     bool fallback;         /* steps that the dialect cannot express run on the CPU: an_plan_step.fallback */

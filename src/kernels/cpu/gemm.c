@@ -15,8 +15,8 @@
  *     packed, stays in the L2 cache
  *
  * Owns:       the layout of scratch, the task grid, passing finished blocks to C or to the epilogue.
- * Does not:   choose the blocking (gemm_plan.h); know registers (gemm_micro.h, gemm_tiles.h) or dtypes (gemm_pack.h); allocate. The entry is in conv.c, which
- *             keeps f32 convolutions of few channels and passes all other GEMMs and convolutions on to here.
+ * Does not:   choose the blocking (gemm_plan.h); know registers (gemm_micro.h, gemm_tiles.h) or dtypes (gemm_pack.h); allocate.
+ *             The entry is in conv.c, which keeps f32 convolutions of few channels and passes all other GEMMs and convolutions on to here.
  * Invariants: an f32 element is one accumulation of fused multiply-adds in ascending k from +0. Where it spans several
  *             blocks of k, each block continues from the stored partial sum. So the bits do not depend on blocks, threads
  *             or the instruction set. Of bf16, neither on blocks nor threads: blocks of k begin at multiples of WORDS_UP.
