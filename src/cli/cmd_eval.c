@@ -89,6 +89,18 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args, const
     return status;
 }
 
+/* float32 is the default everywhere, so that a number does not depend on the device. On a GPU it can take many times as long
+ * as the precision that the run was trained in: who did not choose is told. */
+static void tell_of_dtype(const an_args *args, an_dtype trained, const an_session *r)
+{
+    an_device_facts device;
+    for (size_t i = 0; i < args->n_settings; i++)
+        if (strcmp(args->settings[i].key, "dtype") == 0) return;
+    if (an_dtype_size(trained) != 2 || args->quiet || !an_device_opened(r->cx, &device) || !device.gpu) return;
+    an_say("note    computes in %s; the run was trained in %s: dtype=%s is faster on a GPU",
+           an_dtype_text(r->cfg.dtype), an_dtype_text(trained), an_dtype_text(trained));
+}
+
 /* Settings that are not of this command's table are the model's. */
 static an_status apply_model_settings(an_err *err, const an_args *args, an_train_config *c)
 {
@@ -116,10 +128,12 @@ an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code)
     if (v.batch_size) c.batch_size = v.batch_size;
     snprintf(c.device, sizeof c.device, "%s", v.device);
     c.threads = v.threads;
+    const an_dtype trained = c.dtype;
     c.dtype = v.dtype;
     an_status status = apply_model_settings(err, args, &c);
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY | whole, &r);
     an_st_close(st);
+    if (status == AN_OK) tell_of_dtype(args, trained, r);
     if (status == AN_OK) status = evaluate(err, r, args, submission);
     an_session_close(r);
     return status;

@@ -177,6 +177,14 @@ run sample "$dir/hang" --tokens 20 device=cuda
 code_is 0
 run eval "$dir/hang" device=cuda
 code_is 0; says stdout loss
+# shellcheck disable=SC2086
+run train macbook out="$dir/half" $settings max_iters=1 dtype=bfloat16
+run eval "$dir/half" device=cuda
+code_is 0; says stderr "computes in float32; the run was trained in bfloat16"
+run eval "$dir/half" device=cuda dtype=float32
+code_is 0; silent stderr
+run eval "$dir/half" device=cpu
+code_is 0; silent stderr
 run bench copy --n 1 --iters 2 device=cuda
 code_is 0; says stdout GB/s
 ok "profile, sample, eval and bench run on it"
