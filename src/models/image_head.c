@@ -36,15 +36,6 @@ an_status an_image_check(an_err *err, const an_image_settings *s, int64_t batch)
                    (long long)s->channels);
 }
 
-void an_image_adopt(const an_image_settings *file, an_image_settings *s)
-{
-    const int64_t classes = s->classes; /* 0: those of the data, for which the head begins anew */
-    const double smoothing = s->label_smoothing;
-    *s = *file;
-    s->classes = classes;
-    s->label_smoothing = smoothing;
-}
-
 const char *const an_image_changeable[] = {"label_smoothing", NULL};
 
 int an_image_inputs(const void *settings, int64_t samples, an_array out[AN_MAX_ARRAYS])

@@ -62,9 +62,10 @@ typedef struct an_image_settings {
         "std", AN_CONFIG_TEXT, AN_IMAGE_AT(std), "", 0, 0, NULL, "standard deviation of each channel, likewise"         \
     }
 
+/* What weights decide of them: classes do not belong to it, for another number of them gets a new head. */
+#define AN_IMAGE_WEIGHT_KEYS "height", "width", "channels", "mean", "std"
+
 an_status an_image_check(an_err *err, const an_image_settings *s, int64_t batch);
-/* Takes the sizes and the normalisation of other weights' settings; classes stay the run's, where it has any. */
-void an_image_adopt(const an_image_settings *file, an_image_settings *s);
 
 /* images u8 [B,H,W,C] -> f32 [B,H,W,C] in the policy's range, normalised */
 an_tensor *an_image_normalised(an_ctx *cx, const an_image_settings *s, an_tensor *images);

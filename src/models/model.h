@@ -122,7 +122,7 @@ typedef struct an_model {
 
     /* AN_E_USAGE with a sentence where the numbers make no model, or no batch of so many samples. */
     an_status (*check)(an_err *err, const void *settings, int64_t batch);
-    /* Takes the shape of other weights' settings; `name` is what init_from= says, for sentences. */
+    /* Takes the shape of other weights' settings; `name` is what init_from= says, for sentences. NULL: takes weight_keys. */
     an_status (*adopt)(an_err *err, const void *from, const char *name, void *settings);
     void (*miniature)(void *settings); /* the same model small enough for the CPU's slow exact mode */
 

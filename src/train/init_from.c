@@ -2,6 +2,14 @@
 #include "train/init_from.h"
 #include <string.h>
 
+static void take_weight_keys(const an_model *m, const void *from, void *settings)
+{
+    for (const char *const *key = m->weight_keys; *key; key++) {
+        const an_config_field *f = an_config_find(m->keys, *key);
+        memcpy((char *)settings + f->offset, (const char *)from + f->offset, an_config_value_bytes(f));
+    }
+}
+
 /* The shape of a file's model; bare tensors say nothing of it, and the settings must fit them. */
 static an_status take_shape(an_err *err, const an_st *st, const an_model *model, an_train_config *c)
 {
@@ -12,7 +20,9 @@ static an_status take_shape(an_err *err, const an_st *st, const an_model *model,
         return an_fail(err, AN_E_USAGE, "init_from=%s: its weights are of model %s, the run is of model %s",
                        c->init_from, model->name, c->model->name);
     AN_TRY(an_session_config(err, st, &file));
-    return c->model->adopt(err, an_model_settings(&file), c->init_from, c->model_settings.bytes);
+    if (model->adopt) return model->adopt(err, an_model_settings(&file), c->init_from, c->model_settings.bytes);
+    take_weight_keys(model, an_model_settings(&file), c->model_settings.bytes);
+    return AN_OK;
 }
 
 an_status an_init_weights_open(an_err *err, an_train_config *c, bool shape_only, an_st **out)

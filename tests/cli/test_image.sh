@@ -56,7 +56,10 @@ code_is 0
 # shellcheck disable=SC2086
 run train resnet $small init_from="$dir/a" filters=4 out="$dir/g"
 code_is 0; grep -q "start at random" "$dir/stderr" && fault "a head of the same shape begins anew"
-ok "init_from takes another head's body, and names what begins anew"
+# shellcheck disable=SC2086
+run train resnet $small init_from="$dir/a" mean=0.75 out="$dir/no"
+code_is 1; says stderr "mean=0.75, but the weights of init_from="
+ok "init_from takes another head's body, names what begins anew, and refuses another normalisation"
 
 run plan resnet data=fashion-mnist height=28 width=28 channels=1 classes=10 --json
 code_is 0; has_keys "$dir/stdout" parameters peak_bytes; equal "$(value "$dir/stdout" parameters)" 77754 parameters

@@ -243,6 +243,14 @@ static void put_float(an_text *out, double v)
     an_text_puts(out, text);
 }
 
+size_t an_config_value_bytes(const an_config_field *f)
+{
+    static const size_t bytes[] = {[AN_CONFIG_INT] = sizeof(int64_t),       [AN_CONFIG_FLOAT] = sizeof(double),
+                                   [AN_CONFIG_GIB] = sizeof(double),        [AN_CONFIG_BOOL] = sizeof(bool),
+                                   [AN_CONFIG_TEXT] = AN_CONFIG_TEXT_BYTES, [AN_CONFIG_DTYPE] = sizeof(an_dtype)};
+    return bytes[f->type];
+}
+
 void an_config_value_text(const an_config_field *f, const void *values, an_text *out)
 {
     const void *place = value_of(f, values);

@@ -59,6 +59,7 @@ an_status an_config_json(an_err *err, const an_config *c, const void *values, an
 an_status an_config_from_json(an_err *err, const an_config *c, void *values, const char *where, const char *json,
                               size_t n);
 
+size_t an_config_value_bytes(const an_config_field *f); /* of its value in the struct */
 /* One value as a user would write it; the table of all keys, defaults and docs for a help page. */
 void an_config_value_text(const an_config_field *f, const void *values, an_text *out);
 void an_config_help(const an_config *c, an_text *out);

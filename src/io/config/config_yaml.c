@@ -122,10 +122,7 @@ static an_status read_document(an_err *err, reader *r, const an_config *c, void 
 static an_status read_all(an_err *err, reader *r, const an_config *c, void *values)
 {
     size_t bytes = 0;
-    static const size_t sizes[] = {[AN_CONFIG_INT] = sizeof(int64_t),       [AN_CONFIG_FLOAT] = sizeof(double),
-                                   [AN_CONFIG_GIB] = sizeof(double),        [AN_CONFIG_BOOL] = sizeof(bool),
-                                   [AN_CONFIG_TEXT] = AN_CONFIG_TEXT_BYTES, [AN_CONFIG_DTYPE] = sizeof(an_dtype)};
-    for (size_t i = 0; i < c->n; i++) bytes = AN_MAX(bytes, c->fields[i].offset + sizes[c->fields[i].type]);
+    for (size_t i = 0; i < c->n; i++) bytes = AN_MAX(bytes, c->fields[i].offset + an_config_value_bytes(&c->fields[i]));
     char *copy = malloc(bytes + 1);
     if (!copy) return an_fail_nomem(err, r->where, bytes);
     memcpy(copy, values, bytes);

@@ -8,7 +8,6 @@
 #include "models/cnn/cnn.h"
 #include "models/image_head.h"
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- settings */
 
@@ -28,7 +27,7 @@ static const an_config_field fields[] = {
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
-static const char *const weight_keys[] = {"height", "width", "channels", "filters", "hidden", "depthwise", NULL};
+static const char *const weight_keys[] = {AN_IMAGE_WEIGHT_KEYS, "filters", "hidden", "depthwise", NULL};
 static const char *const halve[] = {"filters", "hidden", NULL};
 
 static an_status check(an_err *err, const void *given, int64_t batch)
@@ -45,19 +44,6 @@ static an_status check(an_err *err, const void *given, int64_t batch)
         return an_fail(err, AN_E_USAGE,
                        "filters=%lld hidden=%lld batch_size=%lld: a tensor has more than 2^31 elements",
                        (long long)s->filters, (long long)s->hidden, (long long)batch);
-    return AN_OK;
-}
-
-static an_status adopt(an_err *err, const void *from, const char *name, void *given)
-{
-    (void)err;
-    (void)name;
-    const settings *file = from;
-    settings *s = given;
-    s->filters = file->filters;
-    s->hidden = file->hidden;
-    s->depthwise = file->depthwise;
-    an_image_adopt(&file->image, &s->image);
     return AN_OK;
 }
 
@@ -167,7 +153,6 @@ const an_model an_cnn_model = {.name = "cnn",
                                .presets = presets,
                                .n_presets = AN_COUNT(presets),
                                .check = check,
-                               .adopt = adopt,
                                .head = "fc2.",
                                .miniature = miniature,
                                .open = open_cnn,

@@ -11,7 +11,6 @@
 #include "models/image_head.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { STAGES = 3, MOST_BLOCKS = 32 };
 
@@ -31,7 +30,7 @@ static const an_config_field fields[] = {
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
-static const char *const weight_keys[] = {"height", "width", "channels", "filters", "blocks", NULL};
+static const char *const weight_keys[] = {AN_IMAGE_WEIGHT_KEYS, "filters", "blocks", NULL};
 static const char *const halve[] = {"filters", "blocks", NULL};
 
 static an_status check(an_err *err, const void *given, int64_t batch)
@@ -42,18 +41,6 @@ static an_status check(an_err *err, const void *given, int64_t batch)
     if ((double)batch * (double)i->height * (double)i->width * (double)s->filters > INT32_MAX)
         return an_fail(err, AN_E_USAGE, "filters=%lld batch_size=%lld: a tensor has more than 2^31 elements",
                        (long long)s->filters, (long long)batch);
-    return AN_OK;
-}
-
-static an_status adopt(an_err *err, const void *from, const char *name, void *given)
-{
-    (void)err;
-    (void)name;
-    const settings *file = from;
-    settings *s = given;
-    s->filters = file->filters;
-    s->blocks = file->blocks;
-    an_image_adopt(&file->image, &s->image);
     return AN_OK;
 }
 
@@ -205,7 +192,6 @@ const an_model an_resnet_model = {.name = "resnet",
                                   .presets = presets,
                                   .n_presets = AN_COUNT(presets),
                                   .check = check,
-                                  .adopt = adopt,
                                   .head = "fc.",
                                   .miniature = miniature,
                                   .open = open_resnet,

@@ -13,7 +13,6 @@
 #include "models/image_head.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MOST_BLOCKS = 64 };
 
@@ -34,7 +33,7 @@ static const an_config_field fields[] = {
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
-static const char *const weight_keys[] = {"height", "width", "channels", "patch", "dim", "depth", "heads", NULL};
+static const char *const weight_keys[] = {AN_IMAGE_WEIGHT_KEYS, "patch", "dim", "depth", "heads", NULL};
 static const char *const halve[] = {"depth", NULL};
 
 static int64_t patches(const settings *s)
@@ -56,19 +55,6 @@ static an_status check(an_err *err, const void *given, int64_t batch)
     if ((double)batch * (double)(patches(s) + 1) * 4 * (double)s->dim > INT32_MAX)
         return an_fail(err, AN_E_USAGE, "dim=%lld batch_size=%lld: a tensor has more than 2^31 elements",
                        (long long)s->dim, (long long)batch);
-    return AN_OK;
-}
-
-static an_status adopt(an_err *err, const void *from, const char *name, void *given)
-{
-    (void)err;
-    (void)name;
-    const settings *file = from;
-    settings *s = given;
-    const an_image_settings own = s->image;
-    *s = *file;
-    s->image = own;
-    an_image_adopt(&file->image, &s->image);
     return AN_OK;
 }
 
@@ -287,7 +273,6 @@ const an_model an_vit_model = {.name = "vit",
                                .presets = presets,
                                .n_presets = AN_COUNT(presets),
                                .check = check,
-                               .adopt = adopt,
                                .head = "head.",
                                .miniature = miniature,
                                .open = open_vit,
