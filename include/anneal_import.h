@@ -53,7 +53,7 @@ typedef struct an_import_entry {
     bool first_axis_free;    /* the file lets the first axis have any length */
     bool requires_grad;      /* of parameters */
     bool persistent;         /* of buffers: they are in state_dict */
-    const char *tied_to;     /* the name under which a tied parameter is; NULL: its own */
+    const char *tied_to;     /* the name under which a tied parameter or buffer is; NULL: its own */
     int64_t ids_below; /* of inputs: the rows of the smallest table that they are looked up in; 0: they are no ids */
 } an_import_entry;
 

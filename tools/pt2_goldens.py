@@ -172,6 +172,29 @@ IMAGES = {"im2col": lambda x: F.unfold(x, 2), "im2col_more": lambda x: F.unfold(
           "grid_reflect": lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1) * 1.3, padding_mode="reflection", align_corners=False), "grid_reflect_corners": lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1) * 1.3, padding_mode="reflection", align_corners=True), "grid_nearest": lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1).detach() * 0.8, mode="nearest", align_corners=False)}
 
 
+# What few models have and some do: of a tensor [2,3,4]. Each row is a class that was wrong or missing once.
+RARE = {"pad_cut": lambda x: F.pad(x, (-1, 2), mode="replicate"), "pad_cut_circular": lambda x: F.pad(x, (2, -2), mode="circular"), "pad_cut_reflect": lambda x: F.pad(x, (-1, 3), mode="reflect"), "take_along_ones": lambda x: torch.take_along_dim(x, torch.tensor([[[0], [2]]]), 1), "std_equal": lambda x: (x[:, :1].expand(2, 3, 4) * 1.0).std(1) + x[:, 0], "norm3_zero": lambda x: torch.linalg.vector_norm(x * (x > 0), 3, dim=2) + torch.linalg.vector_norm(x * 0, 0.5, dim=2),
+        "min_bool": lambda x: torch.minimum(x > 0, x < 1), "bytes": lambda x: ((x.abs() * 90).to(torch.uint8) + 250) * 2 + ((x * 90).to(torch.int8) - 100) + ((x * 9000).to(torch.int16) * 7 + 30000) + x, "sinh_small": lambda x: torch.sinh(x * 1e-12) * 1e12, "einsum_dots": lambda x: torch.einsum("...ij,...kj->...ik", x, x), "einsum_implied": lambda x: torch.einsum("bij,bkj", x, x),
+        "einsum_three": lambda x: torch.einsum("bij,bkj,bkl->bil", x, x, x), "einsum_diagonal": lambda x: torch.einsum("bii->bi", x[..., :3]) + torch.einsum("bii", x[..., :3])[:, None], "einsum_ones": lambda x: torch.einsum("bij,bij->bi", x, x[:, :1]), "einsum_scalar": lambda x: torch.einsum(",ij->j", x[0, 0, 0], x[1]), "slice_step": lambda x: _step(x * 1.0), "slice_scatter_step": lambda x: x.slice_scatter(x[..., :2] * 2, 2, 1, 4, 2),
+        "stacks": lambda x: torch.hstack([x, x])[:, :3] + torch.dstack([x, x])[..., 2:6] + torch.vstack([x[0], x[0, 0]])[:3] + torch.column_stack([x[0, 0], x[1, 1]])[0, 1] + torch.atleast_3d(x[0])[:, :, 0], "tile": lambda x: x.tile(2, 1, 1, 3) + x.tile(3), "meshgrid": lambda x: sum(torch.meshgrid(x[0, 0], x[1, 1, :3], indexing="ij")) + torch.meshgrid(x[0, 1, :3], x[1, 0], indexing="xy")[0], "cartesian": lambda x: torch.cartesian_prod(x[0, 0], x[1, 1, :3]),
+        "block_diag": lambda x: torch.block_diag(x[0], x[1, :2, :2], x[0, 0]), "kron": lambda x: torch.kron(x[0, :2, :2], x[1, :3, 0]), "tensordot": lambda x: torch.tensordot(x, x, dims=([0, 2], [0, 2])) + torch.tensordot(x, x.permute(1, 2, 0), 2).sum(), "inner": lambda x: torch.inner(x, x[0]), "vecdot": lambda x: torch.linalg.vecdot(x, x.flip(0), dim=1) + torch.vdot(x[0, 0], x[1, 1]), "multi_dot": lambda x: torch.linalg.multi_dot([x[0, 0], x[0].T, x[1], x[1, 2]]),
+        "addmv": lambda x: torch.addmv(x[0, :, 0], x[0], x[1, 0], beta=0.5, alpha=2) + torch.addr(x[0], x[0, :, 0], x[1, 0], beta=0, alpha=2)[:, 1] + torch.addbmm(x[0, :, :3], x, x.transpose(1, 2), beta=2, alpha=0.3)[0], "cross": lambda x: torch.linalg.cross(x, x.flip(2), dim=1) + torch.cross(x, x * x, 1), "inverse": lambda x: torch.linalg.inv(x[..., :3] + 5 * torch.eye(3)) + torch.linalg.solve(x[..., :3] + 5 * torch.eye(3), x[..., :1]) + torch.linalg.solve(x[..., :3] + 5 * torch.eye(3), x[:1, :, :3], left=False),
+        "triangles": lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3)) + torch.linalg.solve_triangular(x[..., :3].triu() + 3 * torch.eye(3), x, upper=True)[..., :1] + torch.linalg.solve_triangular(x[..., :3].tril() + 3 * torch.eye(3), x[..., :3], upper=False, left=False), "values": lambda x: torch.linalg.eigvalsh(x @ x.mT) + torch.linalg.svdvals(x) + torch.linalg.slogdet(x[..., :3] + 2 * torch.eye(3))[1][:, None], "powers": lambda x: torch.linalg.matrix_power(x[..., :3], 3) + torch.linalg.matrix_power(x[..., :3] + 5 * torch.eye(3), -2) + x[..., :3].abs().float_power(1.5),
+        "trapezoid": lambda x: torch.trapezoid(x, dim=1) + torch.trapezoid(x, x[0, :, 0].cumsum(0), dim=1), "trapezoids": lambda x: torch.cumulative_trapezoid(x, dx=0.5), "quantile": lambda x: torch.quantile(x, 0.3, dim=1, keepdim=True) + torch.quantile(x, torch.tensor([0.1, 0.5, 1.0]), dim=0).sum(0) + torch.quantile(x, 0.7), "fill_diagonal": lambda x: (x[0] * 1.0).fill_diagonal_(3.0) + (x.reshape(12, 2) * 1.0).fill_diagonal_(2.0, wrap=True).sum(), "flips": lambda x: torch.flipud(x) + torch.fliplr(x) + x.msort() + x.argsort(dim=2, stable=True),
+        "hills": lambda x: x * torch.hann_window(4) + torch.hamming_window(4, periodic=False), "parts": lambda x: torch.cat(x.tensor_split(3, -1)[::-1], -1) + torch.cat(x.tensor_split((1, 3), -1)[::-1], -1) + torch.cat(x.hsplit(3)[::-1], 1) + torch.cat(x.vsplit([1])[::-1], 0), "split_many": lambda x: torch.cat(x.reshape(24).repeat(4).split([1] * 70 + [26])[::-1]), "scatter_sum": lambda x: x.scatter_reduce(1, torch.tensor([[[0, 1, 0, 2]]]).expand(2, 2, 4), x[:, 1:], "sum") + x.scatter_reduce(1, torch.tensor([[[0, 1, 0, 2]]]).expand(2, 2, 4), x[:, 1:], "mean", include_self=False),
+        "scatter_max": lambda x: x.scatter_reduce(1, torch.tensor([[[0, 1, 0, 2]]]).expand(2, 2, 4), x[:, 1:] * 2, "amax") + x.scatter_reduce(0, torch.tensor([1, 1])[:, None, None].expand(2, 3, 4), x * 2, "amin", include_self=False), "lse_axes": lambda x: x.logsumexp((0, 2)) + x.logsumexp((0, 1, 2), keepdim=True), "number": lambda x: x.sum().softmax(0) + x.sum().log_softmax(0) * x, "none": lambda x: (x[:0] > 0).any(0) * x + (x[:0] > 0).all() + x[:0].prod(0), "five_axes": lambda x: F.scaled_dot_product_attention(*(x[None, None].expand(2, 3, 2, 3, 4) * k for k in (1, 2, 3)), is_causal=True),
+        "shuffles": lambda x: F.pixel_shuffle(x.reshape(2, 4, 3, 1), 2).sum() + F.pixel_unshuffle(x.reshape(1, 1, 3, 2, 4), 2).sum() * F.channel_shuffle(x, 3), "triplet": lambda x: F.triplet_margin_loss(x, x.flip(0), x.flip(1), swap=True, margin=2.0) + F.triplet_margin_loss(x, x * 0.5, x.flip(2), p=1.0, reduction="sum"), "cosine_embedding": lambda x: F.cosine_embedding_loss(x[0], x[1], torch.tensor([1.0, -1.0, 1.0]), 0.1), "multi_margin": lambda x: F.multi_margin_loss(x[0], torch.tensor([0, 3, 1]), p=2, margin=0.7, weight=torch.arange(1.0, 5)) + F.multilabel_margin_loss(x[0], torch.tensor([[0, 2, -1, 1], [3, -1, 0, 0], [1, 0, 2, 3]])),
+        "poisson_full": lambda x: F.poisson_nll_loss(x, x.detach().abs() * 3, full=True), "bce_ends": lambda x: F.binary_cross_entropy((x * 100).clamp(0, 1), (x.detach() > 0.2).to(x.dtype)) * 1e-9, "ce_masked": lambda x: F.cross_entropy(x[0].masked_fill(torch.tensor([False, True, False, False]), -torch.inf), torch.tensor([0, 2, 3]), weight=torch.arange(1.0, 5)), "affine": lambda x: F.affine_grid(x.reshape(4, 2, 3), (4, 1, 3, 2), align_corners=False).sum((1, 2)) + F.affine_grid(x.reshape(2, 3, 4), (2, 1, 2, 3, 2), align_corners=True).sum()}
+VOLUMES = {"ceil_max": lambda x: F.max_pool3d(x, 3, 2, 1, ceil_mode=True), "ceil_avg": lambda x: F.avg_pool3d(x, 3, 2, 1, ceil_mode=True), "ceil_uncounted": lambda x: F.avg_pool3d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False), "adaptive": lambda x: F.adaptive_avg_pool3d(x, (2, 3, 5)), "adaptive_max": lambda x: F.adaptive_max_pool3d(x, (2, 1, 3)), "nearest": lambda x: F.interpolate(x, scale_factor=1.5), "trilinear": lambda x: F.interpolate(x, size=(3, 7, 2), mode="trilinear", align_corners=False),
+           "exact": lambda x: F.interpolate(x, size=(3, 7, 2), mode="nearest-exact"), "bicubic": lambda x: F.interpolate(x[:, :, 0], scale_factor=1.4, mode="bicubic") , "bicubic_corners": lambda x: F.interpolate(x[:, :, 0], size=(3, 9), mode="bicubic", align_corners=True), "exact1": lambda x: F.interpolate(x[:, :, 0, 0], size=7, mode="nearest-exact"), "exact2": lambda x: F.interpolate(x[:, :, 0], scale_factor=0.7, mode="nearest-exact")}
+
+
+def _step(x):
+    x[..., 1::2] = x[..., :2] * 3
+    x[:, ::2, 0] += 1
+    return x
+
+
 def _write(x):
     x[:, 1:].mul_(2)
     x.transpose(1, 2)[:, 0] += 1
@@ -257,6 +280,13 @@ def layers():
     yield "max_pool3d", nn.MaxPool3d(3, 2, 1), (volume.clamp(-1, 0.3),)
     yield "avg_pool3d", Cases([lambda x: F.avg_pool3d(x, 2), lambda x: F.avg_pool3d(x, 3, 2, 1), lambda x: F.avg_pool3d(x, 3, 2, 1, count_include_pad=False), lambda x: F.avg_pool3d(x, 2, divisor_override=3), lambda x: F.adaptive_avg_pool3d(x, (1, 3, 7))]), (volume,)
     yield "bags", Net(lambda m, x: (m.a(x), m.b(x), m.b(x.flatten()[:7], torch.tensor([0, 2, 2, 5]))), a=nn.EmbeddingBag(9, 4, mode="sum"), b=nn.EmbeddingBag(9, 4, mode="mean", padding_idx=3)), (ints(9, 4, 3),)
+    yield "bag_max", Net(lambda m, x: (m.a(x), m.b(x.flatten(), torch.tensor([0, 2, 2, 5]))), a=nn.EmbeddingBag(9, 4, mode="max"), b=nn.EmbeddingBag(9, 4, mode="max", padding_idx=3)), (ints(9, 4, 3),)
+    yield "embedding_frequency", nn.Embedding(9, 4, scale_grad_by_freq=True, padding_idx=1), (ints(9, 4, 3),)
+    yield "norm_twice", Net(lambda m, x: m.a(F.relu(m.a(x)))[:, :3] + m.b(x)[:, :3], a=nn.BatchNorm2d(4), b=nn.InstanceNorm2d(4, affine=True, track_running_stats=True)), (image,)
+    yield "weight_norm_whole", nn.utils.weight_norm(nn.Linear(6, 3), dim=None), (seq,)
+    yield "spectral_norm", nn.utils.parametrizations.spectral_norm(nn.Linear(6, 3)), (seq,)
+    yield "conv3d_same", nn.Conv3d(3, 4, (3, 2, 4), padding="same", dilation=(1, 2, 1)), (draw(2, 3, 5, 6, 7),)
+    yield "deconv3d", nn.ConvTranspose3d(4, 6, (3, 2, 1), (2, 1, 3), (1, 0, 0), (1, 0, 2), groups=2, dilation=(1, 2, 1)), (draw(2, 4, 3, 4, 2),)
     yield "bag_weights", Net(lambda m, x, w: m.a(x, per_sample_weights=w), a=nn.EmbeddingBag(9, 4, mode="sum")), (ints(9, 4, 3), draw(4, 3))
     yield "triangle_indices", Cases([lambda x: x[tuple(torch.tril_indices(4, 6, -1))], lambda x: x[tuple(torch.triu_indices(4, 6, 1))], lambda x: x.swapaxes(0, 1) * 2]), (rows,)
     yield "dropout_in_place", Net(lambda m, x: m.d(x * 2), d=nn.Dropout(0.0, inplace=True)), (rows,)
@@ -449,6 +479,10 @@ def cases():
         yield "shape_" + name, Cases([fn]), (draw(2, 3, 4),)
     for name, fn in ORDER.items():
         yield "order_" + name, Cases([fn]), (draw(2, 3, 4),)
+    for name, fn in RARE.items():
+        yield "rare_" + name, Cases([fn]), (draw(2, 3, 4),)
+    for name, fn in VOLUMES.items():
+        yield "volumes_" + name, Cases([fn]), (draw(2, 3, 5, 6, 4),)
     for name, fn in IMAGES.items():
         yield "images_" + name, Cases([fn]), (draw(2, 4, 6, 5),)
     for name, fn in SPECIAL.items():
@@ -465,6 +499,8 @@ def fixtures():
     yield "binary", Cases(list(BINARY.values())), (draw(4, 6), draw(4, 6, seed=5))
     yield "shape", Cases(list(SHAPE.values())), (draw(2, 3, 4),)
     yield "order", Cases(list(ORDER.values())), (draw(2, 3, 4),)
+    yield "rare", Cases(list(RARE.values())), (draw(2, 3, 4),)
+    yield "volumes", Cases(list(VOLUMES.values())), (draw(2, 3, 5, 6, 4),)
     yield "images", Cases(list(IMAGES.values())), (draw(2, 4, 6, 5),)
     yield "special", Cases(list(SPECIAL.values())), (CORNERS,)
     yield "special2", Cases(list(SPECIAL_2.values())), (draw(4, 6), draw(4, 6, seed=5))
@@ -474,7 +510,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d".split())
 
 
 def write_planes(path):

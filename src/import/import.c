@@ -134,6 +134,13 @@ static void describe_value(const an_pt2_value *v, const char *name, an_import_en
     out->first_axis_free = v->rank > 0 && v->symbolic[0];
 }
 
+/* What a tensor of the archive is in the context: a tied parameter is the first one, and so is a buffer of a module with two names. */
+static const an_pt2_tensor *owner_of(const an_pt2 *a, int32_t i)
+{
+    const an_pt2_tensor *t = &a->tensor[i], *first = &a->tensor[t->first];
+    return t->parameter == first->parameter && t->constant == first->constant ? first : t;
+}
+
 static void describe_tensor(const an_pt2 *a, const an_pt2_tensor *t, an_import_entry *out)
 {
     *out = (an_import_entry){.name = t->name,
@@ -143,8 +150,8 @@ static void describe_tensor(const an_pt2 *a, const an_pt2_tensor *t, an_import_e
                              .persistent = !t->constant};
     (void)an_pt2_dtype(t->torch_dtype, &out->dtype);
     memcpy(out->shape.dim, t->dim, (size_t)t->rank * sizeof t->dim[0]);
-    const an_pt2_tensor *first = &a->tensor[t->first];
-    if (t->parameter && first != t && first->parameter) out->tied_to = first->name;
+    const an_pt2_tensor *owner = owner_of(a, (int32_t)(t - a->tensor));
+    if (owner != t) out->tied_to = owner->name;
 }
 
 /* The rows of the smallest embedding table whose ids are this value itself, not computed from it; 0: there is none. */
@@ -250,13 +257,6 @@ an_status an_import_write(const an_import *f, const char *path, an_import_read r
 }
 
 /* ---- in a context */
-
-/* What a tensor of the archive is in the context: a tied parameter is the first one. */
-static const an_pt2_tensor *owner_of(const an_pt2 *a, int32_t i)
-{
-    const an_pt2_tensor *first = &a->tensor[a->tensor[i].first];
-    return a->tensor[i].parameter && first->parameter ? first : &a->tensor[i];
-}
 
 static an_status declare(an_err *err, an_import_model *m, int32_t i)
 {

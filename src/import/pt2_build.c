@@ -1,6 +1,7 @@
 /* pt2_build.c: values, views and layouts. See pt2_build.h. */
 #include "import/pt2_build.h"
 #include "import/pt2_fold.h"
+#include "import/rules.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -214,6 +215,18 @@ an_dtype an_out_dtype(const an_build *b, const an_pt2_node *n, int k)
     return dtype;
 }
 
+an_tensor *an_in_range(const an_build *b, const an_pt2_node *n, int k, an_tensor *t)
+{
+    const int32_t id = result_id(n, k);
+    const char *dtype = id >= 0 ? an_pt2_dtype_name(b->g->value[id].torch_dtype) : "";
+    const bool byte = strcmp(dtype, "uint8") == 0, narrow = strcmp(dtype, "int8") == 0;
+    if (an_dtype_of(t) != AN_I32 || (!byte && !narrow && strcmp(dtype, "int16") != 0)) return t;
+    const double below = byte ? 0 : narrow ? 128 : 32768, mask = byte || narrow ? 255 : 65535;
+    if (below != 0) t = an_add_num_at(AN_AT, t, below);
+    t = an_and_at(AN_AT, t, an_const_at(AN_AT, b->cx, AN_I32, mask));
+    return below != 0 ? an_add_num_at(AN_AT, t, -below) : t;
+}
+
 /* ---- operations in place */
 
 static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last);
@@ -240,9 +253,9 @@ static an_tensor *write_through(an_build *b, const an_pt2_node *n, int32_t id, a
     int axis;
     int64_t start, step;
     if (an_view_region(b, n, id, p, &axis, &start, &step)) {
-        if (step != 1) return NULL;
         an_shape part = p;
         part.dim[axis] = p.rank > s.rank ? 1 : s.dim[axis];
+        if (step != 1) return an_put_strided(b, parent, axis, start, step, an_reshape_at(AN_AT, t, part));
         an_tensor *pieces[] = {an_slice_at(AN_AT, parent, axis, 0, start, 1), an_reshape_at(AN_AT, t, part),
                                an_slice_at(AN_AT, parent, axis, start + part.dim[axis], p.dim[axis], 1)};
         return an_concat_at(AN_AT, pieces, 3, axis);
@@ -269,6 +282,11 @@ static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last)
     }
     v->seen = b->value[v->parent].version;
     return AN_OK;
+}
+
+an_status an_in_write(an_build *b, const an_pt2_node *n, int i, an_tensor *t)
+{
+    return n->arg[i].kind == AN_ARG_TENSOR ? write_value(b, n->arg[i].value, t, false) : AN_OK;
 }
 
 /* Whether a result of the node shares memory with the first argument: reshape copies what is not contiguous. */

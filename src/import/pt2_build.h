@@ -57,12 +57,18 @@ int an_in_ints(const an_build *b, const an_pt2_node *n, int i, int64_t *out, int
 an_shape an_in_shape(const an_build *b, const an_pt2_node *n, int i);
 an_tensor *an_value_tensor(an_build *b, int32_t value); /* plain */
 
+/* Argument i, which the operation changes as running statistics are changed, becomes `t`, plain. */
+an_status an_in_write(an_build *b, const an_pt2_node *n, int i, an_tensor *t);
+
 /* ---- results */
 void an_out(an_build *b, const an_pt2_node *n, int k, an_tensor *t);
 void an_out_last(an_build *b, const an_pt2_node *n, int k, an_tensor *t, bool last);
 bool an_out_used(const an_pt2_node *n, int k);
 /* The dtype of result k by the file. AN_F32 means any float: the precision policy may make products narrower. */
 an_dtype an_out_dtype(const an_build *b, const an_pt2_node *n, int k);
+
+/* Result k, an integer that arithmetic or a cast made, within the range of its dtype in the file: 8 and 16 bits are int32 here and wrap. */
+an_tensor *an_in_range(const an_build *b, const an_pt2_node *n, int k, an_tensor *t);
 
 /* ---- axes */
 an_tensor *an_plain(an_tensor *t, bool last); /* [N,H,W,C] as [N,C,H,W] */

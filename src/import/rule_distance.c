@@ -270,24 +270,31 @@ static an_tensor *maxima(an_tensor *x, int axis, int64_t out)
 an_status an_rule_adaptive_max_pool(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
-    const int axes = strstr(n->target, "1d") ? 1 : 2, rank = an_rank(x.t);
-    int64_t size[2] = {1, 1};
-    if (an_in_ints(b, n, 1, size, 2) == 1) size[1] = size[0];
-    if (axes == 1) size[0] = 1;
+    const int axes = strstr(n->target, "1d") ? 1 : strstr(n->target, "2d") ? 2 : 3, rank = an_rank(x.t);
+    int64_t size[3] = {1, 1, 1}, given[3] = {1, 1, 1}, length[3] = {1, 1, 1};
+    const int count = an_in_ints(b, n, 1, given, 3);
     if (rank != axes + 1 && rank != axes + 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank);
-    if (size[0] < 1 || size[1] < 1 || size[0] > MOST_WINDOWS || size[1] > MOST_WINDOWS)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld by %lld windows", (long long)size[0], (long long)size[1]);
     AN_TRY(an_positions_unread(b, n, 1));
     an_tensor *t = an_plain(x.t, x.last);
     const an_shape s = an_shape_of(t);
     const bool batch = rank == axes + 2;
-    const int64_t N = batch ? s.dim[0] : 1, C = s.dim[batch], H = axes == 2 ? s.dim[batch + 1] : 1, W = s.dim[rank - 1];
-    t = an_permute_at(AN_AT, an_reshape_at(AN_AT, t, AN_SHAPE(N, C, H, W)), AN_SHAPE(0, 2, 3, 1));
-    if (H < 1 || W < 1) return an_build_refuse(b, AN_E_IO, "of no elements");
-    t = maxima(maxima(t, 2, size[1]), 1, size[0]);
+    const int64_t N = batch ? s.dim[0] : 1, C = s.dim[batch];
     an_shape out = s;
-    out.dim[rank - 1] = size[1];
-    if (axes == 2) out.dim[rank - 2] = size[0];
-    an_out(b, n, 0, an_reshape_at(AN_AT, an_permute_at(AN_AT, t, AN_SHAPE(0, 3, 1, 2)), out));
+    for (int k = 0; k < axes; k++) {
+        const int to = 3 - axes + k;
+        out.dim[rank - axes + k] = size[to] = given[count == 1 ? 0 : k];
+        length[to] = s.dim[rank - axes + k];
+        if (size[to] < 1 || size[to] > MOST_WINDOWS)
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld windows; 1 to %d are known", (long long)size[to],
+                                   MOST_WINDOWS);
+        if (length[to] < 1) return an_build_refuse(b, AN_E_IO, "of no elements");
+    }
+    const int64_t F = length[0], H = size[1], W = size[2]; /* frames */
+    t = an_permute_at(AN_AT, an_reshape_at(AN_AT, t, AN_SHAPE(N, C, F, length[1], length[2])), AN_SHAPE(0, 2, 3, 4, 1));
+    t = an_reshape_at(AN_AT, t, AN_SHAPE(N * F, length[1], length[2], C));
+    t = maxima(maxima(t, 2, W), 1, H);
+    if (axes == 3) t = maxima(an_reshape_at(AN_AT, t, AN_SHAPE(N, F, H * W, C)), 1, size[0]);
+    t = an_permute_at(AN_AT, an_reshape_at(AN_AT, t, AN_SHAPE(N, size[0], H, W, C)), AN_SHAPE(0, 4, 1, 2, 3));
+    an_out(b, n, 0, an_reshape_at(AN_AT, t, out));
     return AN_OK;
 }

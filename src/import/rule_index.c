@@ -1,6 +1,7 @@
 /* rule_index.c: operations of PyTorch that read or write elements by index. All of them become a gather from, or a scatter to,
  * the rows of a table by one linear index. Negative indices count from the end. */
 #include "import/rules.h"
+#include <math.h>
 #include <string.h>
 
 static an_tensor *as_index(an_tensor *ids)
@@ -21,11 +22,24 @@ static an_tensor *wrapped(an_build *b, an_tensor *ids, int64_t n)
     return an_where_at(AN_AT, an_lt_at(AN_AT, ids, an_num(ids, b->cx, 0)), from_end, ids);
 }
 
+/* `rows` with a gradient divided by how often the row's id occurs among the ids. */
+static an_tensor *by_frequency(an_build *b, an_tensor *rows, an_tensor *ids, int64_t table)
+{
+    an_shape s = an_shape_of(ids);
+    if (s.rank < 8) s.dim[s.rank++] = 1;
+    an_tensor *flat = an_reshape_1(as_index(ids), an_count(ids)), *held = an_detach_at(AN_AT, rows);
+    an_tensor *ones = an_full_at(AN_AT, b->cx, an_dtype_of(rows), an_shape_of(flat), 1);
+    an_tensor *times = an_gather_at(AN_AT, an_scatter_add_at(AN_AT, flat, ones, table), flat);
+    an_tensor *zero = an_sub_at(AN_AT, rows, held);
+    return an_add_at(AN_AT, held, an_div_at(AN_AT, zero, an_reshape_at(AN_AT, times, s)));
+}
+
 /* The row of padding_idx has no gradient. */
 an_status an_rule_embedding(an_build *b, const an_pt2_node *n)
 {
     an_tensor *ids = an_in(b, n, 1), *rows = an_rows(an_in(b, n, 0), ids); /* [I...,C] */
     const int64_t padding = an_in_int(b, n, 2);
+    if (an_in_bool(b, n, 3)) rows = by_frequency(b, rows, ids, an_dim(an_in(b, n, 0), 0));
     if (padding >= 0 && !an_in_none(n, 2)) {
         an_shape s = an_shape_of(ids);
         if (s.rank > 7) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 7 axes");
@@ -94,6 +108,14 @@ an_status an_rule_take_along_dim(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 1);
     if (an_in_none(n, 2)) return an_build_refuse(b, AN_E_UNSUPPORTED, "without an axis");
     const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
+    an_shape of_x = an_shape_of(x), of_ids = an_shape_of(ids); /* axes other than the one broadcast */
+    for (int i = 0; i < of_x.rank && i < of_ids.rank; i++) {
+        if (i == axis) continue;
+        if (of_ids.dim[i] == 1) of_ids.dim[i] = of_x.dim[i];
+        if (of_x.dim[i] == 1) of_x.dim[i] = of_ids.dim[i];
+    }
+    x = an_expand_at(AN_AT, x, of_x);
+    ids = an_expand_at(AN_AT, ids, of_ids);
     an_tensor *linear = linear_along(b, x, axis, ids);
     an_out(b, n, 0, an_gather_at(AN_AT, an_reshape_1(x, an_count(x)), linear));
     return AN_OK;
@@ -285,6 +307,24 @@ an_status an_rule_index_copy(an_build *b, const an_pt2_node *n)
     return along(b, n, false);
 }
 
+an_tensor *an_put_strided(an_build *b, an_tensor *x, int axis, int64_t start, int64_t step, an_tensor *part)
+{
+    const an_shape s = an_shape_of(x);
+    const int64_t length = s.dim[axis], count = an_dim(part, axis);
+    if (count == 0 || step < 1) return x;
+    an_tensor *wide = an_spread(part, axis, (int)AN_MIN(step, 1 << 20)); /* the elements and zeros between them */
+    wide = an_pad_at(AN_AT, wide, axis, start, AN_MAX(0, length - start - an_dim(wide, axis)), 0);
+    an_shape line = {.rank = s.rank, .dim = {1, 1, 1, 1, 1, 1, 1, 1}};
+    line.dim[axis] = length;
+    an_tensor *i = an_add_num_at(AN_AT, an_iota_at(AN_AT, b->cx, line, axis), (double)-start),
+              *zero = an_num(i, b->cx, 0);
+    an_tensor *on = an_eq_at(AN_AT, an_imod_at(AN_AT, i, an_num(i, b->cx, (double)step)), zero);
+    an_tensor *behind = an_ge_at(AN_AT, i, zero);
+    an_tensor *before = an_lt_at(AN_AT, i, an_num(i, b->cx, (double)(count * step)));
+    on = an_and_at(AN_AT, on, an_and_at(AN_AT, behind, before));
+    return an_where_at(AN_AT, on, wide, x);
+}
+
 /* A slice or one element of an axis replaced by src. */
 static an_status replace(an_build *b, const an_pt2_node *n, int axis, int64_t start, int64_t length)
 {
@@ -304,7 +344,13 @@ static an_status replace(an_build *b, const an_pt2_node *n, int axis, int64_t st
 an_status an_rule_slice_scatter(an_build *b, const an_pt2_node *n)
 {
     const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(an_in(b, n, 0)));
-    if (an_in_int(b, n, 5) != 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "a step other than 1");
+    if (an_in_int(b, n, 5) != 1) {
+        an_tensor *x = an_in(b, n, 0);
+        const int64_t start = an_in_none(n, 3) ? 0 : an_in_int(b, n, 3), length = an_dim(x, axis);
+        const int64_t from = AN_MIN(AN_MAX(start < 0 ? start + length : start, 0), length);
+        an_out(b, n, 0, an_put_strided(b, x, axis, from, an_in_int(b, n, 5), an_as(an_in(b, n, 1), an_dtype_of(x))));
+        return AN_OK;
+    }
     return replace(b, n, axis, an_in_none(n, 3) ? 0 : an_in_int(b, n, 3), an_dim(an_in(b, n, 1), axis));
 }
 an_status an_rule_select_scatter(an_build *b, const an_pt2_node *n)
@@ -393,12 +439,73 @@ static an_tensor *offsets_up_to(an_build *b, an_tensor *offsets, int64_t count)
 }
 
 /* indices [n] in bags that begin at offsets [B], or [B,L]: a bag a row. mode 0: sum, 1: mean. */
+/* Of rows src [M,...] the largest (or least) of each group, ids [M] or of src's shape, as [R,...]: R times as many comparisons as there
+ * are elements. -inf (or inf) where a group has none. NULL: too many. */
+static an_tensor *extremes(an_build *b, an_tensor *src, an_tensor *ids, int64_t R, bool least)
+{
+    const an_shape s = an_shape_of(src);
+    an_shape group = {.rank = s.rank + 1, .dim = {R, 1, 1, 1, 1, 1, 1, 1}},
+             each = {.rank = s.rank + 1, .dim = {1, 1, 1, 1, 1, 1, 1, 1}};
+    if (group.rank > 8 || (double)R * (double)an_count(src) > 1e9) return NULL;
+    const an_shape of_ids = an_shape_of(ids);
+    for (int i = 0; i < of_ids.rank; i++) each.dim[1 + i] = of_ids.dim[i];
+    an_tensor *at = an_reshape_at(AN_AT, as_index(ids), each);
+    memcpy(each.dim + 1, s.dim, (size_t)s.rank * sizeof s.dim[0]);
+    src = an_reshape_at(AN_AT, src, each);
+    an_tensor *mine = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, group, 0), at);
+    an_tensor *all = an_where_at(AN_AT, mine, src, an_num(src, b->cx, least ? INFINITY : -INFINITY));
+    return least ? an_min_at(AN_AT, all, AN_AXIS(1), false) : an_max_at(AN_AT, all, AN_AXIS(1), false);
+}
+
+/* self dim index src reduce include_self: sums, means or extremes of what goes to one place. */
+an_status an_rule_scatter_reduce(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2), *src = an_in(b, n, 3);
+    const char *how = n->arg[4].text ? n->arg[4].text : "";
+    const bool sum = strcmp(how, "sum") == 0, mean = strcmp(how, "mean") == 0, least = strcmp(how, "amin") == 0;
+    const bool self = an_in_bool(b, n, 5);
+    if (!sum && !mean && !least && strcmp(how, "amax") != 0)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s; sum, mean, amax and amin are known", how);
+    if (an_rank(x) == 0 || !an_is_float(x))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of integers, or without an axis");
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    const an_shape s = an_shape_of(ids), shape = an_shape_of(x);
+    for (int i = 0; i < s.rank; i++)
+        if (an_dim(src, i) > s.dim[i]) src = an_slice_at(AN_AT, src, i, 0, s.dim[i], 1);
+    an_tensor *linear = an_reshape_1(linear_along(b, x, axis, ids), an_count(ids)),
+              *flat = an_reshape_1(x, an_count(x));
+    an_tensor *ones = an_full_at(AN_AT, b->cx, an_dtype_of(x), AN_SHAPE(an_count(ids)), 1), *zero = an_num(x, b->cx, 0);
+    an_tensor *hits = an_scatter_add_at(AN_AT, linear, ones, an_count(x)), *none = an_eq_at(AN_AT, hits, zero), *y;
+    if (sum || mean) {
+        y = an_scatter_add_at(AN_AT, linear, an_reshape_1(src, an_count(ids)), an_count(x));
+        if (self) y = an_add_at(AN_AT, flat, y);
+        an_tensor *count = self ? an_add_num_at(AN_AT, hits, 1) : an_where_at(AN_AT, none, an_num(x, b->cx, 1), hits);
+        if (mean) y = an_div_at(AN_AT, y, count);
+    } else {
+        for (int i = 0; i < s.rank; i++)
+            if (i != axis && s.dim[i] != shape.dim[i])
+                return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s of a part of the other axes", how);
+        an_tensor *rows = axis_first(src, axis), *at = wrapped(b, axis_first(ids, axis), shape.dim[axis]);
+        if (self) { /* each element of self is one more of its group */
+            an_tensor *own = axis_first(x, axis);
+            an_tensor *rows_of[] = {rows, own}, *ids_of[] = {at, an_iota_at(AN_AT, b->cx, an_shape_of(own), 0)};
+            rows = an_concat_at(AN_AT, rows_of, 2, 0);
+            at = an_concat_at(AN_AT, ids_of, 2, 0);
+        }
+        y = extremes(b, rows, at, shape.dim[axis], least);
+        if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s: more than 1e9 comparisons", how);
+        y = an_reshape_1(axis_back(y, axis), an_count(x));
+    }
+    if (!self) y = an_where_at(AN_AT, none, flat, y);
+    an_out(b, n, 0, an_reshape_at(AN_AT, y, shape));
+    return AN_OK;
+}
+
 an_status an_rule_embedding_bag(an_build *b, const an_pt2_node *n)
 {
     an_tensor *table = an_in(b, n, 0), *ids = an_in(b, n, 1), *offsets = an_in(b, n, 2), *weights = an_in(b, n, 6);
     const int64_t mode = an_in_int(b, n, 4), count = an_count(ids);
     int64_t B = an_dim(offsets, 0);
-    if (mode > 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "maxima; sums and means are known");
     if (an_rank(offsets) != 1 || B < 1) return an_build_refuse(b, AN_E_IO, "without bags");
     an_tensor *bag = an_add_num_at(AN_AT, offsets_up_to(b, offsets, count), -1); /* [count] */
     if (an_in_bool(b, n, 7)) B--;
@@ -412,10 +519,15 @@ an_status an_rule_embedding_bag(an_build *b, const an_pt2_node *n)
         an_tensor *index = as_index(ids);
         an_tensor *pad = an_eq_at(AN_AT, index, an_num(index, b->cx, (double)padding));
         pad = an_reshape_at(AN_AT, pad, AN_SHAPE(count, 1));
-        rows = an_where_at(AN_AT, pad, an_num(rows, b->cx, 0), rows);
+        rows = an_where_at(AN_AT, pad, an_num(rows, b->cx, mode > 1 ? -INFINITY : 0), rows);
         share = an_where_at(AN_AT, pad, an_num(share, b->cx, 0), share);
     }
-    an_tensor *y = an_scatter_add_at(AN_AT, bag, rows, B);
+    an_tensor *y = mode > 1 ? extremes(b, rows, bag, B, false) : an_scatter_add_at(AN_AT, bag, rows, B);
+    if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "maxima: more than 1e9 comparisons");
+    if (mode > 1) { /* of no rows */
+        an_tensor *none = an_eq_at(AN_AT, y, an_num(y, b->cx, -INFINITY));
+        y = an_where_at(AN_AT, none, an_num(y, b->cx, 0), y);
+    }
     if (mode == 1) {
         an_tensor *all = an_scatter_add_at(AN_AT, bag, share, B);
         y = an_div_at(AN_AT, y, an_maximum_at(AN_AT, all, an_num(all, b->cx, 1)));

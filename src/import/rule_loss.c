@@ -90,9 +90,10 @@ static void soft_targets(an_build *b, const an_pt2_node *n, an_tensor *logp, dou
     finish(b, n, each, an_in_int(b, n, 3));
 }
 
-/* (1 - s) nll + s / C sum over classes of -w logp. */
+/* (1 - s) nll + s / C sum over classes of -w logp; without smoothing a class that a mask made impossible (-inf) does not count. */
 static an_tensor *smoothed(an_build *b, const an_pt2_node *n, const classes *c, an_tensor *logp, double s)
 {
+    if (s == 0) return picked(b, c, logp);
     an_tensor *weight = an_in(b, n, 2), *zero = an_num(logp, b->cx, 0);
     an_tensor *all =
         an_sum_at(AN_AT, weight ? an_mul_at(AN_AT, logp, an_as(weight, an_dtype_of(logp))) : logp, AN_AXIS(-1), false);
@@ -176,17 +177,23 @@ an_status an_rule_huber(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* -(y log p + (1 - y) log(1 - p)), logarithms not below -100. */
+/* -(y log p + (1 - y) log(1 - p)), logarithms not below -100. As in PyTorch the slope is (p - y) / (p (1 - p)) with 1e-12 as the least
+ * divisor, so that a sigmoid that rounds to 0 or 1 has a finite gradient; that of y is the difference of the two logarithms. */
 an_status an_rule_bce(an_build *b, const an_pt2_node *n)
 {
     an_tensor *p, *y, *w = an_in(b, n, 2);
     two(b, n, &p, &y);
-    an_tensor *least = an_num(p, b->cx, -100);
-    an_tensor *l1 = an_log_at(AN_AT, p), *l0 = an_log1p_at(AN_AT, an_neg_at(AN_AT, p));
+    an_tensor *least = an_num(p, b->cx, -100), *held = an_detach_at(AN_AT, p);
+    an_tensor *l1 = an_log_at(AN_AT, held), *l0 = an_log1p_at(AN_AT, an_neg_at(AN_AT, held));
     l1 = an_where_at(AN_AT, an_lt_at(AN_AT, l1, least), least, l1);
     l0 = an_where_at(AN_AT, an_lt_at(AN_AT, l0, least), least, l0);
     an_tensor *one = an_add_num_at(AN_AT, y, -1); /* y - 1 */
     an_tensor *hit = an_mul_at(AN_AT, y, l1), *each = an_sub_at(AN_AT, an_mul_at(AN_AT, one, l0), hit);
+    an_tensor *other = an_add_num_at(AN_AT, an_neg_at(AN_AT, held), 1), *spread = an_mul_at(AN_AT, held, other);
+    an_tensor *smallest = an_num(p, b->cx, 1e-12), *miss = an_sub_at(AN_AT, held, an_detach_at(AN_AT, y));
+    spread = an_where_at(AN_AT, an_lt_at(AN_AT, spread, smallest), smallest, spread);
+    an_tensor *slope = an_div_at(AN_AT, miss, spread), *zero = an_sub_at(AN_AT, p, held);
+    each = an_add_at(AN_AT, each, an_mul_at(AN_AT, zero, slope));
     finish(b, n, w ? an_mul_at(AN_AT, each, w) : each, an_in_int(b, n, 3));
     return AN_OK;
 }
@@ -283,7 +290,6 @@ an_status an_rule_poisson(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x, *y, *each;
     two(b, n, &x, &y);
-    if (an_in_bool(b, n, 3)) return an_build_refuse(b, AN_E_UNSUPPORTED, "full=True: the term of Stirling's formula");
     if (an_in_bool(b, n, 2)) {
         each = an_mul_at(AN_AT, y, x);
         each = an_sub_at(AN_AT, an_exp_at(AN_AT, x), each);
@@ -291,6 +297,115 @@ an_status an_rule_poisson(an_build *b, const an_pt2_node *n)
         each = an_mul_at(AN_AT, y, an_log_at(AN_AT, an_add_num_at(AN_AT, x, an_in_float(b, n, 4))));
         each = an_sub_at(AN_AT, x, each);
     }
+    if (an_in_bool(b, n, 3)) { /* log(y!) by Stirling's formula, of labels above 1 */
+        an_tensor *one = an_num(y, b->cx, 1), *big = an_gt_at(AN_AT, y, one), *safe = an_where_at(AN_AT, big, y, one);
+        an_tensor *round = an_mul_num_at(AN_AT, an_log_at(AN_AT, an_mul_num_at(AN_AT, safe, 6.283185307179586)), 0.5);
+        an_tensor *first = an_sub_at(AN_AT, an_mul_at(AN_AT, safe, an_log_at(AN_AT, safe)), safe);
+        an_tensor *term = an_add_at(AN_AT, first, round);
+        each = an_add_at(AN_AT, each, an_where_at(AN_AT, big, term, an_num(y, b->cx, 0)));
+    }
     finish(b, n, each, an_in_int(b, n, 5));
+    return AN_OK;
+}
+
+/* x where it is not below 0. */
+static an_tensor *from_zero(an_build *b, an_tensor *x)
+{
+    an_tensor *zero = an_num(x, b->cx, 0);
+    return an_where_at(AN_AT, an_lt_at(AN_AT, x, zero), zero, x);
+}
+
+/* |x - y + eps| over the last axis, which goes. */
+static an_tensor *distance(an_build *b, an_tensor *x, an_tensor *y, double p, double eps)
+{
+    an_tensor *d = an_norm_of_rows(b, an_add_num_at(AN_AT, an_sub_at(AN_AT, x, y), eps), p);
+    an_shape s = an_shape_of(d);
+    s.rank--;
+    return an_reshape_at(AN_AT, d, s);
+}
+
+/* anchor positive negative margin p eps swap reduction: how much nearer than by the margin the positive is not */
+an_status an_rule_triplet_margin(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *a = an_widen(an_in(b, n, 0)), *x = an_widen(an_in(b, n, 1)), *y = an_widen(an_in(b, n, 2));
+    const double p = an_in_float(b, n, 4), eps = an_in_float(b, n, 5);
+    an_promote(&a, &x);
+    an_promote(&a, &y);
+    x = an_as(x, an_dtype_of(a));
+    if (an_rank(a) < 1 || an_rank(x) < 1 || an_rank(y) < 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "of numbers");
+    an_tensor *near = distance(b, a, x, p, eps), *far = distance(b, a, y, p, eps);
+    if (an_in_bool(b, n, 6)) far = an_minimum_at(AN_AT, far, distance(b, x, y, p, eps));
+    an_tensor *d = an_add_num_at(AN_AT, an_sub_at(AN_AT, near, far), an_in_float(b, n, 3));
+    finish(b, n, from_zero(b, d), an_in_int(b, n, 7));
+    return AN_OK;
+}
+
+/* input1 input2 target margin reduction: 1 - cosine where the label is 1, what is above the margin where it is -1 */
+an_status an_rule_cosine_embedding(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x, *y, *label = an_in(b, n, 2);
+    two(b, n, &x, &y);
+    const an_axes last = AN_AXIS(an_rank(x) - 1);
+    if (an_rank(x) < 1 || an_rank(x) != an_rank(y))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of other than two tensors of equal axes");
+    an_tensor *dot = an_sum_at(AN_AT, an_mul_at(AN_AT, x, y), last, false);
+    an_tensor *xx = an_add_num_at(AN_AT, an_sum_at(AN_AT, an_square_at(AN_AT, x), last, false), 1e-12);
+    an_tensor *yy = an_add_num_at(AN_AT, an_sum_at(AN_AT, an_square_at(AN_AT, y), last, false), 1e-12);
+    an_tensor *cosine = an_div_at(AN_AT, dot, an_sqrt_at(AN_AT, an_mul_at(AN_AT, xx, yy))), *zero = an_num(x, b->cx, 0);
+    an_tensor *like = an_add_num_at(AN_AT, an_neg_at(AN_AT, cosine), 1);
+    an_tensor *unlike = from_zero(b, an_add_num_at(AN_AT, cosine, -an_in_float(b, n, 3)));
+    an_tensor *one = an_num(label, b->cx, 1), *other = an_eq_at(AN_AT, label, an_num(label, b->cx, -1));
+    unlike = an_where_at(AN_AT, other, unlike, zero);
+    finish(b, n, an_where_at(AN_AT, an_eq_at(AN_AT, label, one), like, unlike), an_in_int(b, n, 4));
+    return AN_OK;
+}
+
+/* self [N,C] or [C], target p margin weight reduction: what each other class lacks of the margin below the label's, to the power p */
+an_status an_rule_multi_margin(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_widen(an_in(b, n, 0)), *label = an_as(an_in(b, n, 1), AN_I32), *weight = an_in(b, n, 4);
+    const double p = an_in_float(b, n, 2);
+    const bool alone = an_rank(x) == 1;
+    if (alone) x = an_reshape_at(AN_AT, x, AN_SHAPE(1, an_count(x)));
+    if (an_rank(x) != 2 || (p != 1 && p != 2))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "other than rows of classes, or p other than 1 and 2");
+    const an_shape s = an_shape_of(x);
+    label = an_reshape_at(AN_AT, label, AN_SHAPE(s.dim[0], 1));
+    an_tensor *hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, s, 1), label), *zero = an_num(x, b->cx, 0);
+    an_tensor *own = an_sum_at(AN_AT, an_where_at(AN_AT, hot, x, zero), AN_AXIS(1), true);
+    an_tensor *lack = from_zero(b, an_add_num_at(AN_AT, an_sub_at(AN_AT, x, own), an_in_float(b, n, 3)));
+    if (p == 2) lack = an_square_at(AN_AT, lack);
+    an_tensor *each = an_sum_at(AN_AT, an_where_at(AN_AT, hot, zero, lack), AN_AXIS(1), false);
+    if (weight) {
+        an_tensor *of_class = an_where_at(AN_AT, hot, an_as(weight, an_dtype_of(x)), zero);
+        each = an_mul_at(AN_AT, each, an_sum_at(AN_AT, of_class, AN_AXIS(1), false));
+    }
+    each = an_mul_num_at(AN_AT, each, 1 / (double)s.dim[1]);
+    finish(b, n, alone ? an_reshape_at(AN_AT, each, AN_SCALAR) : each, an_in_int(b, n, 5));
+    return AN_OK;
+}
+
+/* self [N,C] or [C], target: the labels of each row up to the first -1; what each other class lacks of 1 below each label's */
+an_status an_rule_multilabel_margin(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_widen(an_in(b, n, 0)), *labels = an_as(an_in(b, n, 1), AN_I32);
+    const bool alone = an_rank(x) == 1;
+    if (alone) x = an_reshape_at(AN_AT, x, AN_SHAPE(1, an_count(x)));
+    if (an_rank(x) != 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "of other than rows of classes");
+    const int64_t N = an_dim(x, 0), C = an_dim(x, 1);
+    labels = an_reshape_at(AN_AT, labels, AN_SHAPE(N, C));
+    an_tensor *zero_id = an_num(labels, b->cx, 0), *zero = an_num(x, b->cx, 0);
+    an_tensor *ends = an_cumsum_at(AN_AT, an_as(an_lt_at(AN_AT, labels, zero_id), AN_F32), false);
+    an_tensor *valid = an_reshape_at(AN_AT, an_eq_at(AN_AT, ends, an_num(ends, b->cx, 0)), AN_SHAPE(N, C, 1));
+    an_tensor *id = an_reshape_at(AN_AT, labels, AN_SHAPE(N, C, 1)), *row = an_reshape_at(AN_AT, x, AN_SHAPE(N, 1, C));
+    an_tensor *hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, AN_SHAPE(N, C, C), 2), id); /* [N, label, class] */
+    hot = an_and_at(AN_AT, hot, valid);
+    an_tensor *count = an_max_at(AN_AT, an_as(hot, AN_I32), AN_AXIS(1), true), *in = an_ne_at(AN_AT, count, zero_id);
+    an_tensor *own = an_sum_at(AN_AT, an_where_at(AN_AT, hot, row, zero), AN_AXIS(2), true); /* [N,label,1] */
+    an_tensor *lack = from_zero(b, an_add_num_at(AN_AT, an_sub_at(AN_AT, row, own), 1));
+    an_tensor *counts = an_and_at(AN_AT, valid, an_not_at(AN_AT, in));
+    an_tensor *each = an_sum_at(AN_AT, an_where_at(AN_AT, counts, lack, zero), AN_AXIS(1) | AN_AXIS(2), false);
+    each = an_mul_num_at(AN_AT, each, 1 / (double)C);
+    finish(b, n, alone ? an_reshape_at(AN_AT, each, AN_SCALAR) : each, an_in_int(b, n, 2));
     return AN_OK;
 }

@@ -125,8 +125,8 @@ static an_status arithmetic(an_build *b, const an_pt2_node *n, an_fn2 *fn, int a
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     if (alpha >= 0 && an_in_float(b, n, alpha) != 1) y.t = an_mul_num_at(AN_AT, y.t, an_in_float(b, n, alpha));
-    if (an_dtype_of(x.t) == AN_BOOL) fn = fn == an_mul_at ? an_and_at : an_or_at;
-    an_out_last(b, n, 0, fn(AN_AT, x.t, y.t), last);
+    if (an_dtype_of(x.t) == AN_BOOL) fn = fn == an_mul_at || fn == an_minimum_at ? an_and_at : an_or_at;
+    an_out_last(b, n, 0, an_in_range(b, n, 0, fn(AN_AT, x.t, y.t)), last);
     return AN_OK;
 }
 
@@ -165,7 +165,7 @@ an_status an_rule_rsub(an_build *b, const an_pt2_node *n)
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     if (an_in_float(b, n, 2) != 1) x.t = an_mul_num_at(AN_AT, x.t, an_in_float(b, n, 2));
-    an_out_last(b, n, 0, an_sub_at(AN_AT, y.t, x.t), last);
+    an_out_last(b, n, 0, an_in_range(b, n, 0, an_sub_at(AN_AT, y.t, x.t)), last);
     return AN_OK;
 }
 
@@ -259,7 +259,7 @@ an_status an_rule_pow_number(an_build *b, const an_pt2_node *n)
         y = an_recip_at(AN_AT, an_square_at(AN_AT, t));
     else
         y = an_pow_at(AN_AT, t, an_num(t, b->cx, e));
-    an_out_last(b, n, 0, y, x.last);
+    an_out_last(b, n, 0, an_in_range(b, n, 0, y), x.last);
     return AN_OK;
 }
 
@@ -340,7 +340,7 @@ an_status an_rule_not(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
     an_tensor *t = an_dtype_of(x.t) == AN_BOOL ? an_not_at(AN_AT, x.t) : an_xor_at(AN_AT, x.t, an_num(x.t, b->cx, -1));
-    an_out_last(b, n, 0, t, x.last);
+    an_out_last(b, n, 0, an_in_range(b, n, 0, t), x.last);
     return AN_OK;
 }
 
@@ -405,7 +405,6 @@ static an_built_value floating(an_build *b, const an_pt2_node *n)
     }
 #define FLOAT floating(b, n)
 #define ANY   an_in_value(b, n, 0)
-UNARY(neg, ANY)
 UNARY(abs, ANY)
 UNARY(sign, ANY)
 UNARY(sqrt, FLOAT)
@@ -422,6 +421,13 @@ UNARY(erf, FLOAT)
 UNARY(sigmoid, FLOAT)
 UNARY(silu, FLOAT)
 UNARY(square, ANY)
+
+an_status an_rule_neg(an_build *b, const an_pt2_node *n)
+{
+    an_built_value x = an_in_value(b, n, 0);
+    an_out_last(b, n, 0, an_in_range(b, n, 0, an_neg_at(AN_AT, x.t)), x.last);
+    return AN_OK;
+}
 
 /* Integers are whole already. */
 #define WHOLE(name, formula)                                                                                           \
@@ -483,11 +489,17 @@ static an_tensor *other_leg(an_tensor *x)
     return an_sqrt_at(AN_AT, an_mul_at(AN_AT, an_add_num_at(AN_AT, x, 1), below));
 }
 
-/* (e^x - e^-x) / 2, or with a plus between. */
-static an_tensor *half_of_powers(an_tensor *x, bool minus)
+/* (e^x - e^-x) / 2, by e^x - 1, which keeps the digits of a small x. */
+static an_tensor *hyperbolic_sine(an_tensor *x)
+{
+    an_tensor *down = an_expm1_at(AN_AT, an_neg_at(AN_AT, x)), *up = an_expm1_at(AN_AT, x);
+    return an_mul_num_at(AN_AT, an_sub_at(AN_AT, up, down), 0.5);
+}
+
+static an_tensor *hyperbolic_cosine(an_tensor *x)
 {
     an_tensor *down = an_exp_at(AN_AT, an_neg_at(AN_AT, x)), *up = an_exp_at(AN_AT, x);
-    return an_mul_num_at(AN_AT, minus ? an_sub_at(AN_AT, up, down) : an_add_at(AN_AT, up, down), 0.5);
+    return an_mul_num_at(AN_AT, an_add_at(AN_AT, up, down), 0.5);
 }
 
 /* A logarithm of another base, and 2^x. */
@@ -506,8 +518,8 @@ SCALED(tan, tangent(x))
 SCALED(atan, an_atan2_at(AN_AT, x, an_num(x, b->cx, 1)))
 SCALED(asin, an_atan2_at(AN_AT, x, other_leg(x)))
 SCALED(acos, an_atan2_at(AN_AT, other_leg(x), x))
-SCALED(sinh, half_of_powers(x, true))
-SCALED(cosh, half_of_powers(x, false))
+SCALED(sinh, hyperbolic_sine(x))
+SCALED(cosh, hyperbolic_cosine(x))
 SCALED(erfc, an_add_num_at(AN_AT, an_neg_at(AN_AT, an_erf_at(AN_AT, x)), 1))
 SCALED(log_sigmoid, an_neg_at(AN_AT, an_softplus_at(AN_AT, an_neg_at(AN_AT, x))))
 SCALED(softsign, an_div_at(AN_AT, x, an_add_num_at(AN_AT, an_abs_at(AN_AT, x), 1)))

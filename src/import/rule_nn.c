@@ -62,7 +62,10 @@ an_status an_rule_outer(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* ---- einsum of one or two operands */
+/* ---- einsum: an axis is a letter, the axes of an ellipsis are digits, counted from the last one */
+
+enum { EINSUM_MOST = 8 };
+typedef char axis_names[9]; /* of at most 8 axes, and the end */
 
 /* x's axes named by `names` brought to the order `want`: those that are not there have length 1; those that are there and
  * not wanted are summed. */
@@ -70,7 +73,7 @@ static an_tensor *arrange(an_tensor *x, const char *names, const char *want)
 {
     const int rank = (int)strlen(names);
     an_axes gone = 0;
-    char left[9] = {0};
+    axis_names left = {0};
     int n_left = 0;
     for (int i = 0; i < rank; i++) {
         if (strchr(want, names[i]))
@@ -89,28 +92,6 @@ static an_tensor *arrange(an_tensor *x, const char *names, const char *want)
     return an_reshape_at(AN_AT, an_permute_at(AN_AT, x, perm), s);
 }
 
-/* Splits "bij,bjk->bik"; false: dots, a letter twice in one operand, or no arrow. */
-static bool split_equation(const char *text, char part[3][9], int operands)
-{
-    int k = 0, n = 0;
-    memset(part, 0, 3 * sizeof part[0]);
-    for (const char *p = text; *p; p++) {
-        if (*p == ' ') continue;
-        if (*p == ',' || (*p == '-' && p[1] == '>')) {
-            if (*p == '-')
-                p++, k = 2;
-            else
-                k++;
-            n = 0;
-            if (k > 2) return false;
-            continue;
-        }
-        if (!isalpha((unsigned char)*p) || n >= 8 || strchr(part[k], *p)) return false;
-        part[k][n++] = *p;
-    }
-    return k == 2 && (operands == 2) == (part[1][0] != 0);
-}
-
 static an_tensor *merged(an_tensor *x, const int64_t *dim, int n)
 {
     an_shape s = {.rank = n};
@@ -119,21 +100,28 @@ static an_tensor *merged(an_tensor *x, const int64_t *dim, int n)
 }
 
 /* Letters in both and in the result are batch, in both alone are summed, the others rows and columns: one product. */
-static an_tensor *product_of(an_build *b, an_tensor *x, an_tensor *y, char part[3][9])
+static an_tensor *product_of(an_build *b, an_tensor *x, an_tensor *y, const char *of_x, const char *of_y,
+                             const char *want)
 {
-    char batch[9] = {0}, rows[9] = {0}, columns[9] = {0}, sum[9] = {0}, order[33];
+    axis_names batch = {0}, rows = {0}, columns = {0}, sum = {0};
+    char order[33];
     int64_t size[4] = {1, 1, 1, 1};
     an_shape out = {.rank = 0};
-    for (const char *p = part[0]; *p; p++) {
-        char *to = strchr(part[1], *p) ? (strchr(part[2], *p) ? batch : sum) : strchr(part[2], *p) ? rows : NULL;
+    for (const char *p = of_x; *p; p++) {
+        char *to = strchr(of_y, *p) ? (strchr(want, *p) ? batch : sum) : strchr(want, *p) ? rows : NULL;
         if (to) to[strlen(to)] = *p;
     }
-    for (const char *p = part[1]; *p; p++)
-        if (!strchr(part[0], *p) && strchr(part[2], *p)) columns[strlen(columns)] = *p;
+    for (const char *p = of_y; *p; p++)
+        if (!strchr(of_x, *p) && strchr(want, *p)) columns[strlen(columns)] = *p;
+    if (!*sum) {
+        an_tensor *right = arrange(y, of_y, want), *left = arrange(x, of_x, want);
+        an_promote(&left, &right);
+        return an_mul_at(AN_AT, left, right);
+    }
     strcat(strcat(strcpy(order, batch), rows), sum);
-    x = arrange(x, part[0], order); /* [batch, rows, sum] */
+    x = arrange(x, of_x, order); /* [batch, rows, sum] */
     strcat(strcat(strcpy(order, batch), sum), columns);
-    y = arrange(y, part[1], order); /* [batch, sum, columns] */
+    y = arrange(y, of_y, order); /* [batch, sum, columns] */
     const int nb = (int)strlen(batch), nr = (int)strlen(rows), ns = (int)strlen(sum), nc = (int)strlen(columns);
     for (int i = 0; i < nb; i++) size[0] *= out.dim[out.rank++] = an_dim(x, i);
     for (int i = 0; i < nr; i++) size[1] *= out.dim[out.rank++] = an_dim(x, nb + i);
@@ -143,20 +131,147 @@ static an_tensor *product_of(an_build *b, an_tensor *x, an_tensor *y, char part[
     y = merged(y, (int64_t[]){size[0], size[2], size[3]}, 3);
     an_tensor *z = an_reshape_at(AN_AT, an_product(b, x, y), out);
     strcat(strcat(strcpy(order, batch), rows), columns);
-    return arrange(z, order, part[2]);
+    return arrange(z, order, want);
+}
+
+typedef struct equation {
+    axis_names of[EINSUM_MOST], want;
+    int operands, dots; /* the most axes that an ellipsis stands for */
+} equation;
+
+/* Reads letters and an ellipsis of `dots` axes up to `end`, without blanks. false: another sign, or more than 8 axes. */
+static bool read_axes(const char *p, const char *end, int dots, char *out)
+{
+    int n = 0;
+    for (; p < end; p++) {
+        if (*p == ' ') continue;
+        if (*p == '.') {
+            if (end - p < 3 || p[1] != '.' || p[2] != '.' || strchr(out, '0') || n + dots > 8) return false;
+            for (int k = dots; k-- > 0;) out[n++] = (char)('0' + k);
+            p += 2;
+            continue;
+        }
+        if (!isalpha((unsigned char)*p) || n >= 8) return false;
+        out[n++] = *p;
+    }
+    return true;
+}
+
+/* Without an arrow: the ellipsis, then all letters that occur once, in the order of the alphabet. */
+static bool implied(equation *e)
+{
+    int n = 0;
+    for (int k = e->dots; k-- > 0;) e->want[n++] = (char)('0' + k);
+    for (int c = 'A'; c <= 'z'; c++) {
+        int times = 0;
+        for (int i = 0; i < e->operands; i++)
+            for (const char *p = e->of[i]; *p; p++) times += *p == c;
+        if (times == 1 && n == 8) return false;
+        if (times == 1) e->want[n++] = (char)c;
+    }
+    return true;
+}
+
+/* "b...j,...jk->b...k" for operands of these ranks. */
+static bool split_equation(const char *text, const int *rank, int operands, equation *e)
+{
+    const char *arrow = strstr(text, "->"), *end = arrow ? arrow : text + strlen(text), *p = text;
+    *e = (equation){.operands = operands};
+    for (int i = 0; i < operands; i++) {
+        const char *comma = memchr(p, ',', (size_t)(end - p)), *stop = comma ? comma : end;
+        int letters = 0;
+        for (const char *q = p; q < stop; q++) letters += isalpha((unsigned char)*q) != 0;
+        const int dots = memchr(p, '.', (size_t)(stop - p)) ? rank[i] - letters : 0;
+        if (dots < 0 || !read_axes(p, stop, dots, e->of[i]) || (int)strlen(e->of[i]) != rank[i]) return false;
+        if ((comma != NULL) != (i < operands - 1)) return false;
+        e->dots = AN_MAX(e->dots, dots);
+        p = stop + 1;
+    }
+    return arrow ? read_axes(arrow + 2, arrow + strlen(arrow), e->dots, e->want) : implied(e);
+}
+
+/* The diagonal of two axes of one letter: their elements as one row of n n, every (n + 1)-th of them. */
+static an_tensor *diagonals(an_tensor *x, char *names)
+{
+    for (int i = 0; names[i]; i++) {
+        char *again = strchr(names + i + 1, names[i]);
+        if (!again) continue;
+        const int rank = (int)strlen(names), j = (int)(again - names);
+        an_shape perm = {.rank = rank}, s = {.rank = rank - 1};
+        const int64_t length = an_dim(x, i);
+        int at = 0;
+        for (int k = 0; k < rank; k++)
+            if (k != i && k != j) s.dim[at] = an_dim(x, k), perm.dim[at++] = k;
+        perm.dim[rank - 2] = i;
+        perm.dim[rank - 1] = j;
+        s.dim[rank - 2] = length * length;
+        x = an_slice_at(AN_AT, an_reshape_at(AN_AT, an_permute_at(AN_AT, x, perm), s), -1, 0, length * length,
+                        length + 1);
+        const char letter = names[i];
+        memmove(again, again + 1, strlen(again));
+        memmove(names + i, names + i + 1, strlen(names + i));
+        names[rank - 2] = letter;
+        i = -1;
+    }
+    return x;
+}
+
+/* An axis of length 1 whose letter is longer elsewhere is as good as none. */
+static an_tensor *without_ones(const equation *e, an_tensor *const *t, int i, char *names)
+{
+    an_shape s = {.rank = 0};
+    an_tensor *x = t[i];
+    int n = 0;
+    for (int k = 0; names[k]; k++) {
+        bool longer = false;
+        for (int other = 0; other < e->operands; other++) {
+            const char *there = strchr(e->of[other], names[k]);
+            longer = longer || (there && an_dim(t[other], (int)(there - e->of[other])) > 1);
+        }
+        if (an_dim(x, k) == 1 && longer) continue;
+        s.dim[s.rank++] = an_dim(x, k);
+        names[n++] = names[k];
+    }
+    names[n] = 0;
+    return an_reshape_at(AN_AT, x, s);
 }
 
 an_status an_rule_einsum(an_build *b, const an_pt2_node *n)
 {
-    char part[3][9];
+    equation e;
+    an_tensor *t[EINSUM_MOST];
+    int rank[EINSUM_MOST];
     const int operands = an_in_count(n, 1);
-    if (operands < 1 || operands > 2 || !n->arg[0].text || !split_equation(n->arg[0].text, part, operands))
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "%.60s; one or two operands of single letters are known",
-                               n->arg[0].text ? n->arg[0].text : "");
-    an_tensor *x = an_in_list(b, n, 1, 0), *y = operands == 2 ? an_in_list(b, n, 1, 1) : NULL;
-    if ((int)strlen(part[0]) != an_rank(x) || (y && (int)strlen(part[1]) != an_rank(y)))
-        return an_build_refuse(b, AN_E_IO, "letters and axes differ; the file is damaged");
-    an_out(b, n, 0, y ? product_of(b, x, y, part) : arrange(x, part[0], part[2]));
+    const char *text = n->arg[0].text ? n->arg[0].text : "";
+    if (operands < 1 || operands > EINSUM_MOST)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "%.60s; one to %d operands are known", text, EINSUM_MOST);
+    for (int i = 0; i < operands; i++) rank[i] = an_rank(t[i] = an_in_list(b, n, 1, i));
+    if (!split_equation(text, rank, operands, &e))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "%.60s; letters and an ellipsis of at most 8 axes are known", text);
+    for (int i = 0; i < operands; i++) t[i] = diagonals(t[i], e.of[i]);
+    axis_names names[EINSUM_MOST];
+    memcpy(names, e.of, sizeof names);
+    an_tensor *part[EINSUM_MOST];
+    for (int i = 0; i < operands; i++) part[i] = without_ones(&e, t, i, names[i]);
+    an_tensor *x = part[0];
+    for (int i = 1; i < operands; i++) {
+        axis_names want = {0};
+        const char *from[] = {names[0], names[i]};
+        int length = 0;
+        for (int side = 0; side < 2; side++) {
+            for (const char *p = from[side]; *p; p++) {
+                bool needed = strchr(e.want, *p) != NULL;
+                for (int later = i + 1; later < operands; later++) needed = needed || strchr(names[later], *p);
+                if (!needed || strchr(want, *p)) continue;
+                if (length == 8)
+                    return an_build_refuse(b, AN_E_UNSUPPORTED, "%.60s; more than 8 axes on the way", text);
+                want[length++] = *p;
+            }
+        }
+        x = product_of(b, x, part[i], names[0], names[i], want);
+        memcpy(names[0], want, sizeof want);
+    }
+    an_out(b, n, 0, arrange(x, names[0], e.want));
     return AN_OK;
 }
 
@@ -238,14 +353,50 @@ an_status an_rule_group_norm(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* Running statistic i moved toward `batch`: from what an earlier norm of this step left there. */
+static an_status move_statistic(an_build *b, const an_pt2_node *n, int i, an_tensor *batch, double momentum)
+{
+    an_tensor *old = an_in(b, n, i);
+    if (!old) return AN_OK;
+    batch = an_as(an_detach_at(AN_AT, an_reshape_at(AN_AT, batch, an_shape_of(old))), an_dtype_of(old));
+    an_tensor *kept = an_mul_num_at(AN_AT, old, 1 - momentum);
+    return an_in_write(b, n, i, an_add_at(AN_AT, kept, an_mul_num_at(AN_AT, batch, momentum)));
+}
+
+/* Standardized over each channel of each sample; statistics of the samples' means, and of their unbiased variances. */
 an_status an_rule_instance_norm(an_build *b, const an_pt2_node *n)
 {
-    an_tensor *x = an_in(b, n, 0);
-    if (!an_in_bool(b, n, 5) || !an_in_none(n, 3))
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "with running statistics");
-    an_tensor *bias = an_in(b, n, 2);
-    an_out(b, n, 0, group_norm(x, an_dim(x, 1), an_in(b, n, 1), bias, an_in_float(b, n, 7)));
+    an_tensor *x = an_in(b, n, 0), *bias = an_in(b, n, 2), *gain = an_in(b, n, 1);
+    const double momentum = an_in_float(b, n, 6), eps = an_in_float(b, n, 7);
+    const int rank = an_rank(x);
+    const bool keeps = !an_in_none(n, 3) && !an_in_none(n, 4);
+    if (rank < 3) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank);
+    if (an_in_bool(b, n, 5) && !(b->inference && keeps)) {
+        an_axes inside = (an_axes)((1u << rank) - 1) & ~(AN_AXIS(0) | AN_AXIS(1));
+        an_out(b, n, 0, group_norm(x, an_dim(x, 1), gain, bias, eps));
+        if (!keeps) return AN_OK;
+        const double count = (double)an_count(x) / (double)AN_MAX(1, an_dim(x, 0) * an_dim(x, 1));
+        an_tensor *wide = an_widen(x), *mean = an_mean_at(AN_AT, wide, inside, false); /* [N,C] */
+        an_tensor *var = an_mul_num_at(AN_AT, an_var_at(AN_AT, wide, inside, false), count / AN_MAX(count - 1, 1));
+        AN_TRY(move_statistic(b, n, 3, an_mean_at(AN_AT, mean, AN_AXIS(0), false), momentum));
+        return move_statistic(b, n, 4, an_mean_at(AN_AT, var, AN_AXIS(0), false), momentum);
+    }
+    if (!keeps) return an_build_refuse(b, AN_E_IO, "no statistics; the file is damaged");
+    an_tensor *mean = an_in(b, n, 3), *scale = an_rsqrt_at(AN_AT, an_add_num_at(AN_AT, an_in(b, n, 4), eps));
+    an_tensor *y = by_channel(x, scale, an_neg_at(AN_AT, an_mul_at(AN_AT, mean, scale)));
+    an_out(b, n, 0, by_channel(y, gain, bias));
     return AN_OK;
+}
+
+/* Whether another batch norm of the graph has the same running statistics: a module that is called twice. */
+static bool shares_statistics(const an_build *b, const an_pt2_node *n)
+{
+    for (int32_t i = 0; i < b->g->n_nodes; i++) {
+        const an_pt2_node *m = &b->g->node[i];
+        if (m != n && m->rule == n->rule && m->arg[3].kind == AN_ARG_TENSOR && m->arg[3].value == n->arg[3].value)
+            return true;
+    }
+    return false;
 }
 
 /* The state that holds a running statistic, which an_batch_norm assigns. */
@@ -267,16 +418,20 @@ static an_status batch_norm(an_build *b, const an_pt2_node *n, bool training, do
     const an_dtype dtype = an_dtype_of(an_widen(x));
     if (!gain) gain = an_full_at(AN_AT, b->cx, dtype, AN_SHAPE(C), 1);
     if (!bias) bias = an_full_at(AN_AT, b->cx, dtype, AN_SHAPE(C), 0);
-    if (training && (!mean || !an_name_of(mean) || !an_name_of(var))) {
-        /* statistics that nothing keeps: standardize over all axes but the last */
+    const bool bare = training && (!mean || !an_name_of(mean) || !an_name_of(var));
+    if (bare || (training && shares_statistics(b, n))) {
+        /* statistics that nothing keeps, or that another norm of the step moves too: standardize over all axes but the last */
         const an_axes axes = (an_axes)((1u << (rank - 1)) - 1);
-        an_tensor *wide = an_widen(x), *d = an_sub_at(AN_AT, wide, an_mean_at(AN_AT, wide, axes, true));
-        an_tensor *r =
-            an_rsqrt_at(AN_AT, an_add_num_at(AN_AT, an_mean_at(AN_AT, an_square_at(AN_AT, d), axes, true), eps));
+        an_tensor *wide = an_widen(x), *center = an_mean_at(AN_AT, wide, axes, true);
+        an_tensor *d = an_sub_at(AN_AT, wide, center), *spread = an_mean_at(AN_AT, an_square_at(AN_AT, d), axes, true);
+        an_tensor *r = an_rsqrt_at(AN_AT, an_add_num_at(AN_AT, spread, eps));
         an_tensor *shift = an_as(bias, dtype), *factor = an_as(gain, dtype);
         an_tensor *y = an_add_at(AN_AT, an_mul_at(AN_AT, an_mul_at(AN_AT, d, r), factor), shift);
         an_out_last(b, n, 0, an_as(y, an_dtype_of(x)), true);
-        return AN_OK;
+        const double count = (double)an_count(x) / (double)AN_MAX(C, 1);
+        if (mean) AN_TRY(move_statistic(b, n, 3, center, momentum));
+        return var ? move_statistic(b, n, 4, an_mul_num_at(AN_AT, spread, count / AN_MAX(count - 1, 1)), momentum)
+                   : AN_OK;
     }
     an_out_last(b, n, 0, an_batch_norm_at(AN_AT, x, gain, bias, mean, var, momentum, eps, training), true);
     return AN_OK;
@@ -301,12 +456,13 @@ an_status an_rule_batch_norm_inference(an_build *b, const an_pt2_node *n)
     return batch_norm(b, n, false, an_in_float(b, n, 5), an_in_float(b, n, 6));
 }
 
-/* v g / |v|, the norm over all axes but one. */
+/* v g / |v|, the norm over all axes but one; over all where the axis is -1, which stands for None. */
 an_status an_rule_weight_norm(an_build *b, const an_pt2_node *n)
 {
     an_tensor *v = an_in(b, n, 0), *g = an_in(b, n, 1);
-    const int rank = an_rank(v), axis = an_wrap_axis(an_in_int(b, n, 2), rank);
-    const an_axes axes = (an_axes)((1u << rank) - 1) & ~AN_AXIS(axis);
+    const int rank = an_rank(v);
+    const int64_t dim = an_in_int(b, n, 2);
+    const an_axes all = (an_axes)((1u << rank) - 1), axes = dim == -1 ? all : all & ~AN_AXIS(an_wrap_axis(dim, rank));
     an_tensor *norm = an_sqrt_at(AN_AT, an_sum_at(AN_AT, an_square_at(AN_AT, v), axes, true));
     an_out(b, n, 0, an_mul_at(AN_AT, v, an_div_at(AN_AT, g, norm)));
     return AN_OK;
@@ -352,11 +508,28 @@ an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_t
     return an_product(b, scores, v);
 }
 
+/* Fewer axes than four get some of length 1 in front; of more, those in front are one. */
 static an_tensor *four_axes(an_tensor *x)
 {
     an_shape s = an_shape_of(x), out = {.rank = 4, .dim = {1, 1, 1, 1}};
-    for (int i = 0; i < s.rank && s.rank <= 4; i++) out.dim[4 - s.rank + i] = s.dim[i];
-    return s.rank < 4 ? an_reshape_at(AN_AT, x, out) : x;
+    for (int i = 0; i < s.rank; i++) {
+        const int to = AN_MAX(0, 4 - s.rank + i);
+        out.dim[to] = to == 0 ? out.dim[0] * s.dim[i] : s.dim[i];
+    }
+    return s.rank == 4 ? x : an_reshape_at(AN_AT, x, out);
+}
+
+/* q, k and v of five axes or more as four: those in front of the last three are equal, the mask's too, or 1. */
+static an_status equal_in_front(an_build *b, const an_pt2_node *n, const an_shape *q)
+{
+    for (int i = 1; i <= 3; i++) {
+        if (!an_in_is_tensor(n, i)) continue;
+        const an_shape s = an_shape_of(an_in(b, n, i));
+        bool equal = s.rank == q->rank || (i == 3 && s.rank <= 3);
+        for (int k = 0; equal && k < s.rank - 3; k++) equal = s.dim[k] == q->dim[k];
+        if (!equal) return an_build_refuse(b, AN_E_UNSUPPORTED, "%d axes that broadcast; expand them", q->rank);
+    }
+    return AN_OK;
 }
 
 /* The diagonal of a causal mask begins at the first row and column, whatever T and S are. */
@@ -371,7 +544,8 @@ an_status an_rule_attention(an_build *b, const an_pt2_node *n)
 {
     an_tensor *q = an_in(b, n, 0), *k = an_in(b, n, 1), *v = an_in(b, n, 2);
     const an_shape shape = an_shape_of(q);
-    if (shape.rank > 4 || shape.rank < 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "q has %d axes", shape.rank);
+    if (shape.rank < 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "q has %d axes", shape.rank);
+    if (shape.rank > 4) AN_TRY(equal_in_front(b, n, &shape));
     q = four_axes(q); /* [B,H,T,D] */
     k = an_spread_heads(four_axes(k), an_dim(q, 1));
     v = an_spread_heads(four_axes(v), an_dim(q, 1));
@@ -388,6 +562,7 @@ an_status an_rule_attention(an_build *b, const an_pt2_node *n)
             causal = kind == AN_MASK_CAUSAL;
         if (kind == AN_MASK_CAUSAL && T != S) causal = false, mask = an_in(b, n, 3);
     }
+    if (mask && an_rank(mask) > 4) mask = four_axes(mask);
     if (causal && T != S) mask = causal_mask(b, T, S), causal = false;
     an_promote(&q, &k);
     v = an_as(v, an_dtype_of(k));

@@ -89,6 +89,13 @@ static an_status truth(an_build *b, const an_pt2_node *n, an_reduction *fn, int 
     an_built_value x = an_in_value(b, n, 0);
     const an_axes mask = axes_of(b, n, dims, &x);
     an_tensor *ones = an_dtype_of(x.t) == AN_BOOL ? x.t : an_ne_at(AN_AT, x.t, an_num(x.t, b->cx, 0));
+    if (an_count(x.t) == 0) { /* any of none is false, all of none true */
+        ones = an_as(fn == an_max_at ? ones : an_not_at(AN_AT, ones), AN_I32);
+        an_tensor *sum = reduced(ones, mask, an_sum_at), *zero = an_num(sum, b->cx, 0);
+        an_tensor *t = fn == an_max_at ? an_ne_at(AN_AT, sum, zero) : an_eq_at(AN_AT, sum, zero);
+        finish(b, n, 0, t, x.last, mask, keepdim >= 0 && an_in_bool(b, n, keepdim));
+        return AN_OK;
+    }
     an_tensor *t = reduced(an_cast_at(AN_AT, ones, AN_I32), mask, fn);
     finish(b, n, 0, an_ne_at(AN_AT, t, an_num(t, b->cx, 0)), x.last, mask, keepdim >= 0 && an_in_bool(b, n, keepdim));
     return AN_OK;
@@ -121,6 +128,13 @@ static double count_of(const an_tensor *t, an_axes mask)
     return count;
 }
 
+/* sqrt(x); the gradient at 0 is 0, as of a deviation of equal numbers and of a norm of zeros. */
+static an_tensor *root_of(an_build *b, an_tensor *x)
+{
+    an_tensor *zero = an_num(x, b->cx, 0), *none = an_eq_at(AN_AT, x, zero);
+    return an_where_at(AN_AT, none, zero, an_sqrt_at(AN_AT, an_where_at(AN_AT, none, an_num(x, b->cx, 1), x)));
+}
+
 /* mean((x - mean)^2) N / (N - correction). */
 static an_status variance(an_build *b, const an_pt2_node *n, int dims, double correction, bool keep, bool root)
 {
@@ -128,7 +142,7 @@ static an_status variance(an_build *b, const an_pt2_node *n, int dims, double co
     const an_axes mask = axes_of(b, n, dims, &x);
     const double count = count_of(x.t, mask), left = AN_MAX(0, count - correction);
     an_tensor *t = an_mul_num_at(AN_AT, reduced(an_widen(x.t), mask, an_var_at), count / left);
-    finish(b, n, 0, root ? an_sqrt_at(AN_AT, t) : t, x.last, mask, keep);
+    finish(b, n, 0, root ? root_of(b, t) : t, x.last, mask, keep);
     return AN_OK;
 }
 
@@ -181,27 +195,52 @@ an_status an_rule_std(an_build *b, const an_pt2_node *n)
     return variance(b, n, -1, an_in_bool(b, n, 1), false, true);
 }
 
-/* (sum |x|^p)^(1/p); the gradient at a norm of 0 is 0. */
+/* x^e of a number from 0 on; the gradient at 0 is 0. */
+static an_tensor *power(an_build *b, an_tensor *x, double e)
+{
+    if (e < 0) return an_pow_at(AN_AT, x, an_num(x, b->cx, e));
+    an_tensor *zero = an_num(x, b->cx, 0), *none = an_eq_at(AN_AT, x, zero);
+    an_tensor *some = an_where_at(AN_AT, none, an_num(x, b->cx, 1), x);
+    return an_where_at(AN_AT, none, zero, an_pow_at(AN_AT, some, an_num(x, b->cx, e)));
+}
+
+/* (sum |x|^p)^(1/p) over axes that stay with length 1; the gradient at a norm of 0 is 0. */
+static an_tensor *norm_of(an_build *b, an_tensor *t, an_axes mask, double p)
+{
+    if (p == 2) return root_of(b, reduced(an_square_at(AN_AT, t), mask, an_sum_at));
+    if (p == 0)
+        return reduced(an_cast_at(AN_AT, an_ne_at(AN_AT, t, an_num(t, b->cx, 0)), an_dtype_of(t)), mask, an_sum_at);
+    an_tensor *a = an_abs_at(AN_AT, t);
+    if (isinf(p)) return reduced(a, mask, p > 0 ? an_max_at : an_min_at);
+    if (p == 1) return reduced(a, mask, an_sum_at);
+    return power(b, reduced(power(b, a, p), mask, an_sum_at), 1 / p);
+}
+
+an_tensor *an_norm_of_rows(an_build *b, an_tensor *x, double p)
+{
+    return norm_of(b, x, AN_AXIS(an_rank(x) - 1), p);
+}
+
 static an_status norm(an_build *b, const an_pt2_node *n, double p, int dims, bool keep)
 {
     an_built_value x = an_in_value(b, n, 0);
     const an_axes mask = axes_of(b, n, dims, &x);
-    an_tensor *t = an_widen(x.t), *a = an_abs_at(AN_AT, t), *r;
-    if (isinf(p)) {
-        r = reduced(a, mask, p > 0 ? an_max_at : an_min_at);
-    } else if (p == 1) {
-        r = reduced(a, mask, an_sum_at);
-    } else if (p == 2) {
-        an_tensor *s = reduced(an_square_at(AN_AT, t), mask, an_sum_at), *zero = an_num(s, b->cx, 0);
-        an_tensor *none = an_eq_at(AN_AT, s, zero);
-        r = an_where_at(AN_AT, none, zero, an_sqrt_at(AN_AT, an_where_at(AN_AT, none, an_num(s, b->cx, 1), s)));
-    } else if (p == 0) {
-        r = reduced(an_cast_at(AN_AT, an_ne_at(AN_AT, t, an_num(t, b->cx, 0)), an_dtype_of(t)), mask, an_sum_at);
-    } else {
-        an_tensor *s = reduced(an_pow_at(AN_AT, a, an_num(a, b->cx, p)), mask, an_sum_at);
-        r = an_pow_at(AN_AT, s, an_num(s, b->cx, 1 / p));
-    }
-    finish(b, n, 0, r, x.last, mask, keep);
+    finish(b, n, 0, norm_of(b, an_widen(x.t), mask, p), x.last, mask, keep);
+    return AN_OK;
+}
+
+/* self ord dim keepdim: Frobenius' norm of the last two axes, or of those that are named. */
+an_status an_rule_matrix_norm(an_build *b, const an_pt2_node *n)
+{
+    an_built_value x = an_in_value(b, n, 0);
+    if (!n->arg[1].text || strcmp(n->arg[1].text, "fro") != 0)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "ord=%.20s; 'fro' is known",
+                               n->arg[1].text ? n->arg[1].text : "a number");
+    x = (an_built_value){.t = an_plain(x.t, x.last)};
+    const int rank = an_rank(x.t);
+    if (rank < 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "of no matrix");
+    const an_axes mask = an_in_none(n, 2) ? AN_AXIS(rank - 1) | AN_AXIS(rank - 2) : axes_of(b, n, 2, &x);
+    finish(b, n, 0, norm_of(b, an_widen(x.t), mask, 2), false, mask, an_in_bool(b, n, 3));
     return AN_OK;
 }
 
@@ -224,11 +263,24 @@ an_status an_rule_logsumexp(an_build *b, const an_pt2_node *n)
     an_tensor *t = an_plain(x.t, x.last);
     x = (an_built_value){.t = t};
     const an_axes mask = axes_of(b, n, 1, &x);
-    int axis = 0, axes = 0;
-    for (int i = 0; i < an_rank(t); i++)
-        if (mask >> i & 1) axis = i, axes++;
-    if (axes != 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one is known", axes);
-    an_out(b, n, 0, an_logsumexp_at(AN_AT, t, axis, an_in_bool(b, n, 2)));
+    const int rank = an_rank(t);
+    if (rank == 0) return an_out(b, n, 0, t), AN_OK;
+    an_shape perm = {.rank = rank}, joined = {.rank = 1}, kept = an_shape_of(t);
+    int64_t all = 1;
+    int at = 0;
+    for (int i = 0; i < rank; i++)
+        if (!(mask >> i & 1)) perm.dim[at++] = i;
+    for (int i = 0; i < at; i++) joined.dim[i] = an_dim(t, (int)perm.dim[i]);
+    for (int i = 0; i < rank; i++)
+        if (mask >> i & 1) perm.dim[at++] = i, all *= kept.dim[i], kept.dim[i] = 1, joined.rank++;
+    joined.rank = rank - joined.rank + 2; /* the axes that stay, and one */
+    joined.dim[joined.rank - 1] = all;
+    if (joined.rank < rank) /* several axes as one */
+        t = an_reshape_at(
+            AN_AT, an_logsumexp_at(AN_AT, an_reshape_at(AN_AT, an_permute_at(AN_AT, t, perm), joined), -1, true), kept);
+    else
+        t = an_logsumexp_at(AN_AT, t, (int)perm.dim[rank - 1], true);
+    finish(b, n, 0, t, false, mask, an_in_bool(b, n, 2));
     return AN_OK;
 }
 
@@ -358,6 +410,10 @@ static an_tensor *last_product(an_tensor *rows, bool keep)
     an_shape out = an_shape_of(rows);
     out.rank = keep ? rank : rank - 1;
     out.dim[rank - 1] = 1;
+    if (length == 0) { /* the product of none is 1 */
+        an_tensor *none = an_reshape_at(AN_AT, an_sum_at(AN_AT, rows, AN_AXIS(rank - 1), false), out);
+        return an_add_num_at(AN_AT, none, 1);
+    }
     return an_reshape_at(AN_AT, an_slice_at(AN_AT, products(rows), -1, length - 1, length, 1), out);
 }
 
@@ -408,7 +464,8 @@ static an_status soft(an_build *b, const an_pt2_node *n, an_tensor *(*fn)(const 
 {
     an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
     if (n->arg[2].kind == AN_ARG_DTYPE) x = an_as(x, an_out_dtype(b, n, 0));
-    if (an_rank(x) == 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "of a tensor without axes");
+    if (an_rank(x) == 0) /* of one number: 1, and the logarithm 0 */
+        return an_out(b, n, 0, an_reshape_at(AN_AT, fn(AN_AT, an_reshape_1(x, 1), 0), AN_SCALAR)), AN_OK;
     an_out(b, n, 0, fn(AN_AT, x, an_wrap_axis(an_in_int(b, n, 1), an_rank(x))));
     return AN_OK;
 }

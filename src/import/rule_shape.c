@@ -24,7 +24,7 @@ an_status an_rule_detach(an_build *b, const an_pt2_node *n)
 an_status an_rule_cast(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
-    an_out_last(b, n, 0, an_as(x.t, an_out_dtype(b, n, 0)), x.last);
+    an_out_last(b, n, 0, an_in_range(b, n, 0, an_as(x.t, an_out_dtype(b, n, 0))), x.last);
     return AN_OK;
 }
 
@@ -232,11 +232,26 @@ static an_status shuffle(an_build *b, const an_pt2_node *n, const an_shape *apar
     return to_shape(b, n, an_permute_at(AN_AT, x, perm), out);
 }
 
+/* The shape of [...,C,H,W] as [N,C,H,W], and r. */
 static an_status image_of(an_build *b, const an_pt2_node *n, an_shape *s, int64_t *r)
 {
-    *s = an_shape_of(an_in(b, n, 0));
+    const an_shape all = an_shape_of(an_in(b, n, 0));
     *r = an_in_int(b, n, 1);
-    return s->rank == 4 && *r > 0 ? AN_OK : an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes; four are known", s->rank);
+    if (all.rank < 3 || *r <= 0)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes; three or more are known", all.rank);
+    *s = AN_SHAPE(1, all.dim[all.rank - 3], all.dim[all.rank - 2], all.dim[all.rank - 1]);
+    for (int i = 0; i < all.rank - 3; i++) s->dim[0] *= all.dim[i];
+    return AN_OK;
+}
+
+/* The shape of the argument with other last three axes. */
+static an_shape with_image(an_build *b, const an_pt2_node *n, int64_t C, int64_t H, int64_t W)
+{
+    an_shape s = an_shape_of(an_in(b, n, 0));
+    s.dim[(s.rank - 3) & 7] = C;
+    s.dim[(s.rank - 2) & 7] = H;
+    s.dim[(s.rank - 1) & 7] = W;
+    return s;
 }
 
 an_status an_rule_pixel_shuffle(an_build *b, const an_pt2_node *n)
@@ -246,7 +261,7 @@ an_status an_rule_pixel_shuffle(an_build *b, const an_pt2_node *n)
     AN_TRY(image_of(b, n, &s, &r));
     const an_shape apart = AN_SHAPE(s.dim[0], s.dim[1] / (r * r), r, r, s.dim[2], s.dim[3]);
     return shuffle(b, n, &apart, AN_SHAPE(0, 1, 4, 2, 5, 3),
-                   AN_SHAPE(s.dim[0], s.dim[1] / (r * r), s.dim[2] * r, s.dim[3] * r));
+                   with_image(b, n, s.dim[1] / (r * r), s.dim[2] * r, s.dim[3] * r));
 }
 
 an_status an_rule_pixel_unshuffle(an_build *b, const an_pt2_node *n)
@@ -256,16 +271,20 @@ an_status an_rule_pixel_unshuffle(an_build *b, const an_pt2_node *n)
     AN_TRY(image_of(b, n, &s, &r));
     const an_shape apart = AN_SHAPE(s.dim[0], s.dim[1], s.dim[2] / r, r, s.dim[3] / r, r);
     return shuffle(b, n, &apart, AN_SHAPE(0, 1, 3, 5, 2, 4),
-                   AN_SHAPE(s.dim[0], s.dim[1] * r * r, s.dim[2] / r, s.dim[3] / r));
+                   with_image(b, n, s.dim[1] * r * r, s.dim[2] / r, s.dim[3] / r));
 }
 
+/* [N,C,...]: the channels as [groups, the rest], turned. */
 an_status an_rule_channel_shuffle(an_build *b, const an_pt2_node *n)
 {
-    an_shape s;
-    int64_t groups;
-    AN_TRY(image_of(b, n, &s, &groups));
-    const an_shape apart = AN_SHAPE(s.dim[0], groups, s.dim[1] / groups, s.dim[2], s.dim[3]);
-    return shuffle(b, n, &apart, AN_SHAPE(0, 2, 1, 3, 4), s);
+    const an_shape s = an_shape_of(an_in(b, n, 0));
+    const int64_t groups = an_in_int(b, n, 1);
+    int64_t rest = 1;
+    if (s.rank < 3 || groups < 1)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes; three or more are known", s.rank);
+    for (int i = 2; i < s.rank; i++) rest *= s.dim[i];
+    const an_shape apart = AN_SHAPE(s.dim[0], groups, s.dim[1] / groups, rest);
+    return shuffle(b, n, &apart, AN_SHAPE(0, 2, 1, 3), s);
 }
 
 /* ---- parts of an axis */
@@ -286,17 +305,37 @@ static int place_of(const an_pt2_node *n, int32_t id)
     return 0;
 }
 
-/* Part k of split, chunk or split_with_sizes of an axis of `length`: where it starts. */
+/* The axis that is split: by name of hsplit, vsplit and dsplit, else an argument. */
+static int split_axis(const an_build *b, const an_pt2_node *n, int rank)
+{
+    if (strncmp(n->target, "aten.vsplit", 11) == 0) return 0;
+    if (strncmp(n->target, "aten.hsplit", 11) == 0) return rank > 1 ? 1 : 0;
+    if (strncmp(n->target, "aten.dsplit", 11) == 0) return rank > 2 ? 2 : 8;
+    return an_wrap_axis(an_in_int(b, n, 2), rank);
+}
+
+static int64_t list_number(const an_build *b, const an_pt2_node *n, int64_t k)
+{
+    const an_pt2_number *x = &n->arg[1].numbers[k];
+    return x->symbol >= 0 ? b->symbol[x->symbol].i : x->i;
+}
+
+/* Part k of split, chunk, split_with_sizes or tensor_split of an axis of `length`: where it starts. */
 static int64_t part_start(const an_build *b, const an_pt2_node *n, int64_t length, int k)
 {
-    int64_t sizes[64], start = 0;
-    if (strncmp(n->target, "aten.split_with_sizes", 21) == 0 || strcmp(n->target, "aten.split.sizes") == 0) {
-        const int count = an_in_ints(b, n, 1, sizes, 64);
-        for (int i = 0; i < k && i < count; i++) start += sizes[i];
-        return AN_MIN(start, length);
+    const char *name = n->target + 5; /* behind "aten." */
+    int64_t start = 0;
+    if (n->arg[1].kind == AN_ARG_INTS && !strstr(name, "tensor_split") && !strstr(name, ".array")) { /* sizes */
+        for (int64_t i = 0; i < k && i < n->arg[1].n; i++) start += list_number(b, n, i);
+        return AN_MIN(AN_MAX(start, 0), length);
     }
+    if (n->arg[1].kind == AN_ARG_INTS) return k == 0 || k > n->arg[1].n ? 0 : clipped(list_number(b, n, k - 1), length);
     int64_t each = an_in_int(b, n, 1);
-    if (strncmp(n->target, "aten.chunk", 10) == 0) each = each > 0 ? an_ceil_div(length, each) : length;
+    if (strstr(name, "sections") || strstr(name, "split.int")) { /* the first ones are one longer */
+        each = AN_MAX(each, 1);
+        return AN_MIN(length / each * k + AN_MIN(length % each, k), length);
+    }
+    if (strstr(name, "chunk")) each = each > 0 ? an_ceil_div(length, each) : length;
     return AN_MIN(each * k, length);
 }
 
@@ -315,8 +354,8 @@ bool an_view_region(const an_build *b, const an_pt2_node *n, int32_t id, an_shap
     } else if (strcmp(name, "aten.narrow.default") == 0) {
         *axis = an_wrap_axis(an_in_int(b, n, 1), p.rank);
         *start = *axis < 8 ? clipped(an_in_int(b, n, 2), p.dim[*axis & 7]) : 0;
-    } else if (strncmp(name, "aten.split", 10) == 0 || strncmp(name, "aten.chunk", 10) == 0) {
-        *axis = an_wrap_axis(an_in_int(b, n, 2), p.rank);
+    } else if (strstr(name, "split") || strstr(name, "chunk")) {
+        *axis = split_axis(b, n, p.rank);
         *start = *axis < 8 ? part_start(b, n, p.dim[*axis & 7], place_of(n, id)) : 0;
     } else if (strcmp(name, "aten.unbind.int") == 0) {
         *axis = an_wrap_axis(an_in_int(b, n, 1), p.rank);
@@ -367,13 +406,14 @@ an_status an_rule_narrow(an_build *b, const an_pt2_node *n)
 an_status an_rule_split(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
-    const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
+    const int axis = split_axis(b, n, an_rank(x));
+    if (axis >= an_rank(x)) return an_build_refuse(b, AN_E_IO, "an axis that is not there; the file is damaged");
     const int64_t length = an_dim(x, axis);
     const int count = n->n_out == 1 && n->out[0].kind == AN_ARG_TENSORS ? n->out[0].n : n->n_out;
     for (int k = 0; k < count; k++) {
         const int64_t start = part_start(b, n, length, k);
         const int64_t stop = k + 1 < count ? part_start(b, n, length, k + 1) : length;
-        an_out(b, n, k, an_slice_at(AN_AT, x, axis, start, stop, 1));
+        an_out(b, n, k, an_slice_at(AN_AT, x, axis, start, AN_MAX(start, stop), 1));
     }
     return AN_OK;
 }
@@ -535,10 +575,17 @@ static an_tensor *border(an_tensor *x, int axis, int64_t width, bool front, cons
     return an_expand_at(AN_AT, edge, s);
 }
 
+/* A negative width cuts that end off: before the other end is copied, but behind a reflection, which reads what is cut. */
 static an_tensor *continue_axis(an_tensor *x, int axis, int64_t before, int64_t after, const char *mode)
 {
     an_tensor *part[3];
     int used = 0;
+    if (before < 0 || after < 0) {
+        const bool first = strcmp(mode, "circular") == 0;
+        if (first) x = pad_axis(x, axis, AN_MIN(before, 0), AN_MIN(after, 0), 0);
+        x = continue_axis(x, axis, AN_MAX(before, 0), AN_MAX(after, 0), mode);
+        return first ? x : pad_axis(x, axis, AN_MIN(before, 0), AN_MIN(after, 0), 0);
+    }
     if (before > 0) part[used++] = border(x, axis, before, true, mode);
     part[used++] = x;
     if (after > 0) part[used++] = border(x, axis, after, false, mode);
@@ -554,6 +601,10 @@ static an_status pad(an_build *b, const an_pt2_node *n, const char *mode, double
         const int axis = an_rank(x) - 1 - i;
         const int64_t before = pads.dim[2 * i], after = pads.dim[2 * i + 1];
         if (axis < 0) return an_build_refuse(b, AN_E_IO, "pads more axes than there are; the file is damaged");
+        const int64_t left = an_dim(x, axis) + AN_MIN(before, 0) + AN_MIN(after, 0);
+        if (strcmp(mode, "circular") == 0 && AN_MAX(before, after) > left)
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "more elements around than the %lld that the cut leaves",
+                                   (long long)left);
         x = strcmp(mode, "constant") == 0 ? pad_axis(x, axis, before, after, value)
                                           : continue_axis(x, axis, before, after, mode);
     }

@@ -51,20 +51,14 @@ static an_tensor *volume(an_tensor *y, int64_t N, int64_t D)
     return an_reshape_at(AN_AT, y, AN_SHAPE(N, D, s.dim[1], s.dim[2], s.dim[3]));
 }
 
-/* input weight [O,I/g,KD,KH,KW] bias stride padding dilation groups */
-an_status an_rule_conv3d(an_build *b, const an_pt2_node *n)
+/* x [N,D,H,W,C] by w [KD,O,KH,KW,I/g]; `pad` over H and W alone. */
+static an_status convolve(an_build *b, const an_pt2_node *n, an_tensor *x, an_tensor *w, an_tensor *bias,
+                          const int stride[3], const int pad[3], const int dilation[3], int64_t groups, bool alone)
 {
-    bool alone;
-    an_tensor *x = frames(b, n, &alone), *w = an_in(b, n, 1), *bias = an_in(b, n, 2), *y = NULL;
-    int stride[3], pad[3], dilation[3];
-    triple(b, n, 3, 1, stride);
-    triple(b, n, 4, 0, pad);
-    triple(b, n, 5, 1, dilation);
-    if (!positive(stride) || !positive(dilation) || an_rank(w) != 5)
-        return an_build_refuse(b, AN_E_IO, "a stride or dilation of 0; the file is damaged");
-    const int64_t taps = an_dim(w, 2), N = an_dim(x, 0), padded = an_dim(x, 1) + 2 * (int64_t)pad[0];
-    const int64_t reach = (int64_t)dilation[0] * (taps - 1) + 1, D = (padded - reach) / stride[0] + 1;
-    if (padded < reach || taps < 1) return an_build_refuse(b, AN_E_IO, "a kernel longer than its input");
+    const int64_t taps = an_dim(w, 0), N = an_dim(x, 0), length = an_dim(x, 1);
+    const int64_t reach = (int64_t)dilation[0] * (taps - 1) + 1, D = (length - reach) / stride[0] + 1;
+    an_tensor *y = NULL;
+    if (length < reach || taps < 1) return an_build_refuse(b, AN_E_IO, "a kernel longer than its input");
     if (taps > MOST_TAPS) return an_build_refuse(b, AN_E_UNSUPPORTED, "a kernel of more than %d frames", MOST_TAPS);
     const an_window s = {.stride_h = stride[1],
                          .stride_w = stride[2],
@@ -72,10 +66,7 @@ an_status an_rule_conv3d(an_build *b, const an_pt2_node *n)
                          .pad_w = pad[2],
                          .dilation_h = dilation[1],
                          .dilation_w = dilation[2],
-                         .groups = (int)AN_MIN(an_in_int(b, n, 6), 1 << 20)};
-    x = an_narrow(b, x);
-    w = an_narrow(b, an_permute_at(AN_AT, w, AN_SHAPE(2, 0, 3, 4, 1))); /* [KD,O,KH,KW,I/g] */
-    if (pad[0]) x = an_pad_at(AN_AT, x, 1, pad[0], pad[0], 0);
+                         .groups = (int)AN_MIN(groups, 1 << 20)};
     for (int64_t k = 0; k < taps; k++) {
         an_tensor *tap = an_slice_at(AN_AT, w, 0, k, k + 1, 1);
         tap = an_reshape_at(AN_AT, tap, AN_SHAPE(an_dim(w, 1), an_dim(w, 2), an_dim(w, 3), an_dim(w, 4)));
@@ -84,6 +75,58 @@ an_status an_rule_conv3d(an_build *b, const an_pt2_node *n)
     }
     put(b, n, volume(y, N, D), alone);
     return AN_OK;
+}
+
+/* input weight [O,I/g,KD,KH,KW] bias stride padding dilation groups; padding may be "same": one more at the end where it is odd */
+an_status an_rule_conv3d(an_build *b, const an_pt2_node *n)
+{
+    bool alone;
+    an_tensor *x = frames(b, n, &alone), *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
+    int stride[3], pad[3], dilation[3];
+    triple(b, n, 3, 1, stride);
+    triple(b, n, 4, 0, pad);
+    triple(b, n, 5, 1, dilation);
+    if (!positive(stride) || !positive(dilation) || an_rank(w) != 5)
+        return an_build_refuse(b, AN_E_IO, "a stride or dilation of 0; the file is damaged");
+    const bool same = n->arg[4].text && strcmp(n->arg[4].text, "same") == 0;
+    x = an_narrow(b, x);
+    for (int k = 0; same && k < 3; k++) {
+        const int64_t all = (int64_t)dilation[k] * (an_dim(w, 2 + k) - 1);
+        if (all > 0) x = an_pad_at(AN_AT, x, 1 + k, all / 2, all - all / 2, 0);
+    }
+    w = an_narrow(b, an_permute_at(AN_AT, w, AN_SHAPE(2, 0, 3, 4, 1))); /* [KD,O,KH,KW,I/g] */
+    if (pad[0]) x = an_pad_at(AN_AT, x, 1, pad[0], pad[0], 0);
+    return convolve(b, n, x, w, bias, stride, pad, dilation, an_in_int(b, n, 6), alone);
+}
+
+/* input weight [I,O/g,KD,KH,KW] bias stride padding output_padding groups dilation: zeros between the elements, flipped weights,
+ * convolution, as over two axes. */
+an_status an_rule_conv_transpose3d(an_build *b, const an_pt2_node *n)
+{
+    static const int near[3] = {1, 1, 1}, none[3] = {0, 0, 0};
+    bool alone;
+    an_tensor *x = frames(b, n, &alone), *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
+    int stride[3], pad[3], extra[3], dilation[3];
+    triple(b, n, 3, 1, stride);
+    triple(b, n, 4, 0, pad);
+    triple(b, n, 5, 0, extra);
+    triple(b, n, 7, 1, dilation);
+    const int64_t g = an_in_int(b, n, 6);
+    if (!positive(stride) || !positive(dilation) || an_rank(w) != 5 || g < 1 || an_dim(w, 0) % g != 0)
+        return an_build_refuse(b, AN_E_IO, "groups, a stride or a dilation; the file is damaged");
+    const an_shape s = an_shape_of(w);
+    for (int k = 0; k < 3; k++) {
+        const int64_t border = (int64_t)dilation[k] * (s.dim[2 + k] - 1) - pad[k];
+        x = an_pad_or_cut(an_spread(x, 1 + k, stride[k]), 1 + k, border, border + extra[k]);
+    }
+    if (an_count(w) > 0 && s.rank == 5) { /* [g,I/g,O/g,...] as [KD,g O/g,KH,KW,I/g] */
+        w = an_flip_at(AN_AT, w, AN_AXIS(2) | AN_AXIS(3) | AN_AXIS(4));
+        w = an_reshape_at(AN_AT, w, AN_SHAPE(g, s.dim[0] / g, s.dim[1], s.dim[2], s.dim[3], s.dim[4]));
+        w = an_permute_at(AN_AT, w, AN_SHAPE(3, 0, 2, 4, 5, 1));
+        w = an_reshape_at(AN_AT, w, AN_SHAPE(s.dim[2], g * s.dim[1], s.dim[3], s.dim[4], s.dim[0] / g));
+    }
+    w = an_narrow(b, w);
+    return convolve(b, n, an_narrow(b, x), w, bias, near, none, dilation, g, alone);
 }
 
 /* ---- pools */
@@ -139,8 +182,11 @@ an_status an_rule_max_pool3d(an_build *b, const an_pt2_node *n)
     an_tensor *x = frames(b, n, &alone);
     AN_TRY(windows(b, n, kernel, stride, pad));
     triple(b, n, 4, 1, dilation);
-    if (an_in_bool(b, n, 5)) return an_build_refuse(b, AN_E_UNSUPPORTED, "ceil_mode over three axes");
     AN_TRY(an_positions_unread(b, n, 1));
+    for (int k = 0; k < 3 && an_in_bool(b, n, 5); k++) { /* padding that never wins, at the end alone */
+        const int64_t more = an_ceil_extra(an_dim(x, 1 + k), kernel[k], stride[k], pad[k], dilation[k]);
+        if (more > 0) x = an_pad_at(AN_AT, x, 1 + k, 0, more, -INFINITY);
+    }
     put(b, n, pooled(x, an_max_pool_at, kernel, stride, pad, dilation), alone);
     return AN_OK;
 }
@@ -148,40 +194,50 @@ an_status an_rule_max_pool3d(an_build *b, const an_pt2_node *n)
 /* self kernel_size stride padding ceil_mode count_include_pad divisor_override */
 an_status an_rule_avg_pool3d(an_build *b, const an_pt2_node *n)
 {
-    static const int near[3] = {1, 1, 1};
+    static const int near[3] = {1, 1, 1}, none[3] = {0, 0, 0};
     bool alone;
     int kernel[3], stride[3], pad[3];
     an_tensor *x = frames(b, n, &alone);
     AN_TRY(windows(b, n, kernel, stride, pad));
-    if (an_in_bool(b, n, 4)) return an_build_refuse(b, AN_E_UNSUPPORTED, "ceil_mode over three axes");
-    an_tensor *y = pooled(x, an_avg_pool_at, kernel, stride, pad, near);
-    if (!an_in_bool(b, n, 5) && (pad[0] || pad[1] || pad[2])) { /* the share of each window that is no padding */
-        an_tensor *ones =
-            an_full_at(AN_AT, b->cx, an_dtype_of(y), AN_SHAPE(1, an_dim(x, 1), an_dim(x, 2), an_dim(x, 3), 1), 1);
-        y = an_div_at(AN_AT, y, pooled(ones, an_avg_pool_at, kernel, stride, pad, near));
+    const bool pads = an_in_bool(b, n, 5);
+    bool uneven = false; /* whether a window has cells that do not count: padding may, what ceil_mode adds never does */
+    an_tensor *ones =
+        an_full_at(AN_AT, b->cx, an_dtype_of(an_widen(x)), AN_SHAPE(1, an_dim(x, 1), an_dim(x, 2), an_dim(x, 3), 1), 1);
+    for (int k = 0; k < 3; k++) {
+        const int64_t more = an_in_bool(b, n, 4) ? an_ceil_extra(an_dim(x, 1 + k), kernel[k], stride[k], pad[k], 1) : 0;
+        x = an_pad_or_cut(x, 1 + k, pad[k], pad[k] + more);
+        if (pad[k]) ones = an_pad_at(AN_AT, ones, 1 + k, pad[k], pad[k], pads ? 1 : 0);
+        uneven = uneven || more > 0 || (pad[k] && !pads);
     }
+    for (int k = 0; k < 3; k++) ones = an_pad_or_cut(ones, 1 + k, 0, an_dim(x, 1 + k) - an_dim(ones, 1 + k));
+    an_tensor *y = pooled(x, an_avg_pool_at, kernel, stride, none, near);
+    if (uneven)
+        y = an_div_at(AN_AT, y, an_as(pooled(ones, an_avg_pool_at, kernel, stride, none, near), an_dtype_of(y)));
     if (!an_in_none(n, 6))
         y = an_mul_num_at(AN_AT, y, (double)kernel[0] * kernel[1] * kernel[2] / an_in_float(b, n, 6));
     put(b, n, y, alone);
     return AN_OK;
 }
 
-/* Where each length is a multiple of its result's, a mean of equal windows. */
+/* Where each length is a multiple of its result's, a mean of equal windows; else a product along each axis. */
 an_status an_rule_adaptive_avg_pool3d(an_build *b, const an_pt2_node *n)
 {
     static const int near[3] = {1, 1, 1}, none[3] = {0, 0, 0};
-    bool alone;
+    bool alone, equal = true;
     int64_t size[3] = {1, 1, 1};
     int kernel[3];
     an_tensor *x = frames(b, n, &alone);
     if (an_in_ints(b, n, 1, size, 3) == 1) size[1] = size[2] = size[0];
     for (int k = 0; k < 3; k++) {
         const int64_t length = an_dim(x, 1 + k);
-        if (size[k] < 1 || length % size[k] != 0)
-            return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld of %lld elements: windows of different sizes",
-                                   (long long)size[k], (long long)length);
+        if (size[k] < 1 || length < 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "windows of no elements");
+        equal = equal && length % size[k] == 0;
         kernel[k] = (int)(length / size[k]);
     }
-    put(b, n, pooled(x, an_avg_pool_at, kernel, kernel, none, near), alone);
+    for (int k = 0; !equal && k < 3; k++) {
+        x = an_adaptive_mean(b, x, 1 + k, size[k]);
+        if (!x) return an_build_refuse(b, AN_E_UNSUPPORTED, "an axis that is too long");
+    }
+    put(b, n, equal ? pooled(x, an_avg_pool_at, kernel, kernel, none, near) : x, alone);
     return AN_OK;
 }

@@ -131,7 +131,7 @@ an_status an_rule_conv_padding(an_build *b, const an_pt2_node *n)
 }
 
 /* Zeros between the elements of an axis of [N,H,W,C]: [.., H, 1, ..] padded to [.., H, stride, ..]. */
-static an_tensor *dilate(an_tensor *x, int axis, int stride)
+an_tensor *an_spread(an_tensor *x, int axis, int stride)
 {
     an_shape s = an_shape_of(x), one = {.rank = s.rank + 1}, out = s;
     if (stride == 1) return x;
@@ -141,7 +141,7 @@ static an_tensor *dilate(an_tensor *x, int axis, int stride)
     return an_slice_at(AN_AT, x, axis, 0, out.dim[axis] - (stride - 1), 1);
 }
 
-static an_tensor *pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t after)
+an_tensor *an_pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t after)
 {
     if (before < 0) x = an_slice_at(AN_AT, x, axis, -before, an_dim(x, axis), 1);
     if (after < 0) x = an_slice_at(AN_AT, x, axis, 0, an_dim(x, axis) + after, 1);
@@ -171,9 +171,9 @@ static an_status transposed(an_build *b, const an_pt2_node *n, int stride, int p
     w = an_reshape_at(AN_AT, w, AN_SHAPE(g, I / g, Og, KH, KW));
     w = an_permute_at(AN_AT, w, AN_SHAPE(0, 2, 3, 4, 1)); /* [g,O/g,KH,KW,I/g] */
     w = an_flip_at(AN_AT, an_reshape_at(AN_AT, w, AN_SHAPE(g * Og, KH, KW, I / g)), AN_AXIS(1) | AN_AXIS(2));
-    an_tensor *in = dilate(dilate(an_nhwc(&x), 1, sh), 2, sw);
+    an_tensor *in = an_spread(an_spread(an_nhwc(&x), 1, sh), 2, sw);
     const int64_t bh = dh * (KH - 1) - ph, bw = dw * (KW - 1) - pw;
-    in = pad_or_cut(pad_or_cut(in, 1, bh, bh + eh), 2, bw, bw + ew);
+    in = an_pad_or_cut(an_pad_or_cut(in, 1, bh, bh + eh), 2, bw, bw + ew);
     const an_window s = {.stride_h = 1, .stride_w = 1, .dilation_h = dh, .dilation_w = dw, .groups = (int)g};
     w = an_narrow(b, w);
     put(b, n, an_conv2d_at(AN_AT, an_narrow(b, in), w, bias, s), rank);
@@ -207,7 +207,7 @@ an_status an_rule_convolution(an_build *b, const an_pt2_node *n)
 /* ---- pools */
 
 /* What ceil_mode adds at the end of an axis, so that a window that begins inside of x (or its front padding) is there. */
-static int64_t ceil_extra(int64_t length, int kernel, int stride, int pad, int dilation)
+int64_t an_ceil_extra(int64_t length, int kernel, int stride, int pad, int dilation)
 {
     const int64_t reach = (int64_t)dilation * (kernel - 1) + 1, room = length + 2 * pad - reach;
     int64_t windows = an_ceil_div(room, stride) + 1;
@@ -231,14 +231,19 @@ static an_window pool_window(const an_build *b, const an_pt2_node *n, int rank)
     return s;
 }
 
-an_status an_positions_unread(an_build *b, const an_pt2_node *n, int k)
+an_status an_results_unread(an_build *b, const an_pt2_node *n, int k, const char *why)
 {
     if (!an_out_used(n, k)) return AN_OK;
     for (int32_t i = 0; i < b->g->n_nodes; i++)
         for (int a = 0; a < AN_ATEN_MAX_ARGS; a++)
             if (b->g->node[i].arg[a].kind == AN_ARG_TENSOR && b->g->node[i].arg[a].value == n->out[k].value)
-                return an_build_refuse(b, AN_E_UNSUPPORTED, "its positions are read; its values alone are known");
+                return an_build_refuse(b, AN_E_UNSUPPORTED, "%s", why);
     return AN_OK;
+}
+
+an_status an_positions_unread(an_build *b, const an_pt2_node *n, int k)
+{
+    return an_results_unread(b, n, k, "its positions are read; its values alone are known");
 }
 
 an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
@@ -252,8 +257,8 @@ an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
     if (s.kernel_h < 1 || s.kernel_w < 1 || s.stride_h < 1 || s.stride_w < 1)
         return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
     if (an_in_bool(b, n, 5)) { /* padding that never wins, at the end alone */
-        const int64_t h = ceil_extra(an_dim(in, 1), s.kernel_h, s.stride_h, s.pad_h, s.dilation_h);
-        const int64_t w = ceil_extra(an_dim(in, 2), s.kernel_w, s.stride_w, s.pad_w, s.dilation_w);
+        const int64_t h = an_ceil_extra(an_dim(in, 1), s.kernel_h, s.stride_h, s.pad_h, s.dilation_h);
+        const int64_t w = an_ceil_extra(an_dim(in, 2), s.kernel_w, s.stride_w, s.pad_w, s.dilation_w);
         if (h > 0) in = an_pad_at(AN_AT, in, 1, 0, h, -INFINITY);
         if (w > 0) in = an_pad_at(AN_AT, in, 2, 0, w, -INFINITY);
     }
@@ -273,19 +278,19 @@ an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
     if (s.kernel_h < 1 || s.kernel_w < 1 || s.stride_h < 1 || s.stride_w < 1)
         return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
     const int64_t H = an_dim(in, 1), W = an_dim(in, 2);
-    const int64_t h = ceil ? ceil_extra(H, s.kernel_h, s.stride_h, s.pad_h, 1) : 0;
-    const int64_t w = ceil ? ceil_extra(W, s.kernel_w, s.stride_w, s.pad_w, 1) : 0;
+    const int64_t h = ceil ? an_ceil_extra(H, s.kernel_h, s.stride_h, s.pad_h, 1) : 0;
+    const int64_t w = ceil ? an_ceil_extra(W, s.kernel_w, s.stride_w, s.pad_w, 1) : 0;
     /* how much of each window counts: padding does or not, what ceil_mode adds never */
     an_tensor *ones = an_full_at(AN_AT, b->cx, an_dtype_of(an_widen(in)), AN_SHAPE(1, H, W, 1), 1);
     an_window bare = s;
     bare.pad_h = bare.pad_w = 0;
-    in = pad_or_cut(pad_or_cut(in, 1, s.pad_h, s.pad_h + h), 2, s.pad_w, s.pad_w + w);
+    in = an_pad_or_cut(an_pad_or_cut(in, 1, s.pad_h, s.pad_h + h), 2, s.pad_w, s.pad_w + w);
     an_tensor *y = an_avg_pool_at(AN_AT, in, bare);
     if ((!pads && (s.pad_h || s.pad_w)) || h > 0 || w > 0) {
         const double edge = pads ? 1 : 0;
         if (s.pad_h) ones = an_pad_at(AN_AT, ones, 1, s.pad_h, s.pad_h, edge);
         if (s.pad_w) ones = an_pad_at(AN_AT, ones, 2, s.pad_w, s.pad_w, edge);
-        ones = pad_or_cut(pad_or_cut(ones, 1, 0, h), 2, 0, w);
+        ones = an_pad_or_cut(an_pad_or_cut(ones, 1, 0, h), 2, 0, w);
         an_tensor *share = an_avg_pool_at(AN_AT, ones, bare);
         y = an_div_at(AN_AT, y, an_as(share, an_dtype_of(y)));
     }
@@ -297,24 +302,45 @@ an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
 
 /* ---- resampling: a product with a matrix [out,in] along each axis */
 
+typedef enum resample_kind { BY_MEANS, BY_NEAREST, BY_NEAREST_MIDDLE, BY_LINES, BY_CUBES } resample_kind;
+
 typedef struct resample {
-    const char *kind; /* "pool", "nearest", "linear" */
+    resample_kind kind;
     bool corners;
     double scale; /* of the file; 0: out / in */
 } resample;
 
-/* The weight of input i in output o. */
+/* The four weights of a cubic convolution with a = -3/4, PyTorch's, at `part` of the way from the second to the third. */
+static double cubic(double part, int tap)
+{
+    const double a = -0.75, d = fabs(part - (tap - 1));
+    return d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+}
+
+/* The weight of input i in output o. The nearest one is found in float32, as PyTorch finds it. */
 static double weight_at(const resample *r, int64_t in, int64_t out, int64_t o, int64_t i)
 {
     const double step = r->corners     ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0)
                         : r->scale > 0 ? 1 / r->scale
                                        : (double)in / (double)out;
-    if (strcmp(r->kind, "pool") == 0) {
+    if (r->kind == BY_MEANS) {
         const int64_t from = o * in / out, to = an_ceil_div((o + 1) * in, out);
         return i >= from && i < to ? 1 / (double)(to - from) : 0;
     }
-    if (strcmp(r->kind, "nearest") == 0) return i == AN_MIN((int64_t)floor((double)o * step), in - 1);
-    double at = r->corners ? (double)o * step : AN_MAX(((double)o + 0.5) * step - 0.5, 0);
+    if (r->kind == BY_NEAREST || r->kind == BY_NEAREST_MIDDLE) {
+        const float near = r->scale > 0 ? (float)step : (float)in / (float)out;
+        const float at = r->kind == BY_NEAREST ? (float)o : (float)o + 0.5f;
+        return i == AN_MIN((int64_t)floorf(at * near), in - 1);
+    }
+    double at = r->corners ? (double)o * step : ((double)o + 0.5) * step - 0.5;
+    if (r->kind == BY_CUBES) {
+        const int64_t low = (int64_t)floor(at);
+        double sum = 0;
+        for (int tap = 0; tap < 4; tap++)
+            if (i == AN_MIN(AN_MAX(low + tap - 1, 0), in - 1)) sum += cubic(at - (double)low, tap);
+        return sum;
+    }
+    at = AN_MAX(at, 0);
     const int64_t low = AN_MIN((int64_t)at, in - 1), high = AN_MIN(low + 1, in - 1);
     const double part = at - (double)low;
     return (i == low ? 1 - part : 0) + (i == high ? part : 0);
@@ -322,12 +348,13 @@ static double weight_at(const resample *r, int64_t in, int64_t out, int64_t o, i
 
 enum { MOST_WEIGHTS = 1 << 20 };
 
-/* x [N,H,W,C] with axis 1 or 2 resampled to `out`. */
+/* x with an axis resampled to `out`. */
 static an_tensor *along(an_build *b, an_tensor *x, int axis, int64_t out, const resample *r)
 {
-    static const char *const pool = "pool";
-    const int64_t in = an_dim(x, axis);
-    const bool equal = strcmp(r->kind, pool) == 0 && out > 0 && in % out == 0;
+    const an_shape s = an_shape_of(x);
+    const int64_t in = s.dim[axis];
+    const bool equal = r->kind == BY_MEANS && out > 0 && in % out == 0;
+    int64_t before = 1, behind = 1;
     if (in == out && r->scale == 0) return x;
     if (equal && out == 1) return an_mean_at(AN_AT, x, AN_AXIS(axis), true);
     if (in * out > MOST_WEIGHTS || in < 1 || out < 1) return NULL;
@@ -342,28 +369,31 @@ static an_tensor *along(an_build *b, an_tensor *x, int axis, int64_t out, const 
     }
     an_arena_free(&arena);
     if (!m) return NULL;
-    /* [N,H,W,C] -> [.., in, the rest] on the right of the matrix */
-    const an_shape s = an_shape_of(x);
-    const bool rows = axis == 1;
-    an_tensor *y =
-        an_reshape_at(AN_AT, an_widen(x),
-                      rows ? AN_SHAPE(s.dim[0], in, s.dim[2] * s.dim[3]) : AN_SHAPE(s.dim[0] * s.dim[1], in, s.dim[3]));
+    for (int i = 0; i < axis; i++) before *= s.dim[i];
+    for (int i = axis + 1; i < s.rank; i++) behind *= s.dim[i];
+    an_tensor *y = an_reshape_at(AN_AT, an_widen(x), AN_SHAPE(before, in, behind)); /* on the right of the matrix */
     m = an_reshape_at(AN_AT, m, AN_SHAPE(1, out, in));
-    y = an_matmul_at(AN_AT, an_expand_at(AN_AT, m, AN_SHAPE(an_dim(y, 0), out, in)), y);
+    y = an_matmul_at(AN_AT, an_expand_at(AN_AT, m, AN_SHAPE(before, out, in)), y);
     an_shape to = s;
     to.dim[axis] = out;
     return an_as(an_reshape_at(AN_AT, y, to), an_dtype_of(x));
 }
 
-static an_status resampled(an_build *b, const an_pt2_node *n, an_built_value x, int64_t h, int64_t w,
-                           const resample *rh, const resample *rw)
+an_tensor *an_adaptive_mean(an_build *b, an_tensor *x, int axis, int64_t out)
 {
-    const int rank = an_rank(x.t);
-    if (rank != 3 && rank != 4) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank);
-    an_tensor *y = along(b, an_nhwc(&x), 1, h, rh);
-    if (y) y = along(b, y, 2, w, rw);
-    if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "an axis that is too long");
-    put(b, n, y, rank);
+    return along(b, x, axis, out, &(resample){.kind = BY_MEANS});
+}
+
+/* x [N,C,...] with each axis behind the channels resampled to a size. */
+static an_status resampled(an_build *b, const an_pt2_node *n, an_built_value x, const int64_t *size,
+                           const resample *each)
+{
+    an_tensor *y = x.last ? x.t : an_last(x.t);
+    for (int i = 0; i < an_rank(x.t) - 2; i++) {
+        y = along(b, y, 1 + i, size[i], &each[i]);
+        if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "an axis that is too long");
+    }
+    an_out_last(b, n, 0, y, true);
     return AN_OK;
 }
 
@@ -372,10 +402,10 @@ an_status an_rule_adaptive_avg_pool(an_build *b, const an_pt2_node *n)
     an_built_value x = an_in_value(b, n, 0);
     const int rank = strstr(n->target, "1d") ? 3 : 4;
     const bool alone = add_batch(&x, rank);
-    const resample r = {.kind = "pool"};
+    const resample each[2] = {{.kind = BY_MEANS}, {.kind = BY_MEANS}};
     int h, w;
     pair(b, n, 1, rank, 1, &h, &w);
-    AN_TRY(resampled(b, n, x, h, w, &r, &r));
+    AN_TRY(resampled(b, n, x, rank == 3 ? (int64_t[]){w} : (int64_t[]){h, w}, each));
     if (alone) drop_batch(b, n);
     return AN_OK;
 }
@@ -384,32 +414,34 @@ an_status an_rule_adaptive_avg_pool(an_build *b, const an_pt2_node *n)
 static an_status upsample(an_build *b, const an_pt2_node *n, resample r, int sizes_at, int factors_at)
 {
     an_built_value x = an_in_value(b, n, 0);
-    const int rank = an_rank(x.t);
-    int64_t size[2] = {1, 1}, length[2] = {1, 1};
-    resample each[2] = {r, r};
-    if (rank != 3 && rank != 4) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank);
-    const int axes = rank - 2;
-    an_shape s = an_shape_of(an_plain(x.t, x.last));
-    for (int i = 0; i < axes; i++) length[2 - axes + i] = s.dim[2 + i];
+    const int rank = an_rank(x.t), axes = rank - 2;
+    int64_t size[3] = {1, 1, 1};
+    resample each[3] = {r, r, r};
+    if (axes < 1 || axes > 3) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank);
+    const an_shape s = an_shape_of(an_plain(x.t, x.last));
     if (!an_in_none(n, sizes_at)) {
-        (void)an_in_ints(b, n, sizes_at, size + 2 - axes, axes);
+        if (an_in_ints(b, n, sizes_at, size, axes) != axes)
+            return an_build_refuse(b, AN_E_IO, "not as many sizes as axes; the file is damaged");
     } else if (n->arg[factors_at].kind == AN_ARG_FLOATS && n->arg[factors_at].n == axes) {
         for (int i = 0; i < axes; i++) {
-            const double factor = n->arg[factors_at].numbers[i].f;
-            each[2 - axes + i].scale = factor;
-            size[2 - axes + i] = (int64_t)floor((double)length[2 - axes + i] * factor);
+            each[i].scale = n->arg[factors_at].numbers[i].f;
+            size[i] = (int64_t)floor((double)s.dim[2 + i] * each[i].scale);
         }
     } else {
         return an_build_refuse(b, AN_E_UNSUPPORTED, "neither sizes nor factors");
     }
-    return resampled(b, n, x, size[0], size[1], &each[0], &each[1]);
+    return resampled(b, n, x, size, each);
 }
 
 an_status an_rule_upsample_nearest(an_build *b, const an_pt2_node *n)
 {
-    return upsample(b, n, (resample){.kind = "nearest"}, 1, 2);
+    return upsample(b, n, (resample){.kind = strstr(n->target, "exact") ? BY_NEAREST_MIDDLE : BY_NEAREST}, 1, 2);
 }
 an_status an_rule_upsample_linear(an_build *b, const an_pt2_node *n)
 {
-    return upsample(b, n, (resample){.kind = "linear", .corners = an_in_bool(b, n, 2)}, 1, 3);
+    return upsample(b, n, (resample){.kind = BY_LINES, .corners = an_in_bool(b, n, 2)}, 1, 3);
+}
+an_status an_rule_upsample_cubic(an_build *b, const an_pt2_node *n)
+{
+    return upsample(b, n, (resample){.kind = BY_CUBES, .corners = an_in_bool(b, n, 2)}, 1, 3);
 }

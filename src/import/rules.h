@@ -81,8 +81,21 @@ an_tensor *an_spread_heads(an_tensor *k, int64_t heads);
 an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_tensor *v, double scale, an_tensor *mask,
                                    double dropout);
 
-/* Fails where an operation reads result k of `n`: positions of maxima, which are not known. */
+/* Fails with `why` where an operation reads result k of `n`; and where that are positions of maxima, which are not known. */
+an_status an_results_unread(an_build *b, const an_pt2_node *n, int k, const char *why);
 an_status an_positions_unread(an_build *b, const an_pt2_node *n, int k);
+
+/* Windows: zeros between the elements of an axis; an axis with zeros at its ends, or cut where a number is negative; what ceil_mode adds at
+ * the end; means of windows as adaptive pools have them, NULL: the axis is too long. */
+an_tensor *an_spread(an_tensor *x, int axis, int stride);
+an_tensor *an_pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t after);
+int64_t an_ceil_extra(int64_t length, int kernel, int stride, int pad, int dilation);
+an_tensor *an_adaptive_mean(an_build *b, an_tensor *x, int axis, int64_t out);
+
+/* `x` with elements start, start + step, ... of an axis replaced by `part`, as many as that has. */
+an_tensor *an_put_strided(an_build *b, an_tensor *x, int axis, int64_t start, int64_t step, an_tensor *part);
+/* (sum |x|^p)^(1/p) over the last axis, which stays with length 1; the gradient at 0 is 0. */
+an_tensor *an_norm_of_rows(an_build *b, an_tensor *x, double p);
 
 /* v [N,C,L], [N,C,H,W], or without N, as [N,H,W,C]; H or N is 1 where there is none. */
 an_tensor *an_nhwc(const an_built_value *v);

@@ -162,7 +162,7 @@ static int run(golden *g)
         if (loss && (dp[i] = an_grad(p)) != NULL) roots[n++] = dp[i];
     }
     for (int i = 0; i < MOST && an_import_get(g->file, AN_IMPORT_BUFFER, i, &e); i++)
-        roots[n++] = buffer[i] = an_state_at(AN_AT, g->cx, e.name, e.dtype, e.shape, AN_ZEROS);
+        roots[n++] = buffer[i] = an_state_at(AN_AT, g->cx, e.tied_to ? e.tied_to : e.name, e.dtype, e.shape, AN_ZEROS);
     if (an_error(g->cx) || n == 0 || an_eval_at(AN_AT, roots, n) != AN_OK)
         return printf("# %s: %s\n", g->name, an_error(g->cx) ? an_error(g->cx) : "nothing to evaluate"), 1;
     return compare(g, din) + compare_named(g, dp, AN_IMPORT_PARAMETER, "dp.") +
