@@ -8,6 +8,7 @@
  *     ... and column sums over runs of rows   a thread block a run; each of its subgroups is one lane of those sums
  *     column reduction                   a thread a column (CUDA, long: a thread block 32 columns, a subgroup each lane)
  *     epilogue of a GEMM                 a function that kernels/gpu/gemm.inc calls through AN_EPILOGUE
+ *     ... of a pair of its rows          render_gpu_pair.c
  *
  * Invariants: the 32 virtual lanes of the reduction tree are real lanes, and the fold is five shuffles: the bits of
  * render_c.c. No atomics. An element is written by the thread that later phases read it in. Index arithmetic is in 32
@@ -329,40 +330,6 @@ bool an_render_gpu_can_fuse_epilogue(const an_loop_kernel *p)
     return tile && stores;
 }
 
-/* Which row of the GEMM's result instruction i reads: r (0) or rows + r (1); -1: neither. */
-static int half_read(const an_loop_kernel *p, int i)
-{
-    const an_ins *in = &p->ins[i];
-    int64_t row, col;
-    if (in->kind != AN_INS_LOAD || in->dtype != AN_BF16 || in->guard >= 0 || in->a >= 0 || in->ix < 0) return -1;
-    if (!an_ix_stride(&p->ix, in->ix, AN_VAR_ROW, &row) || !an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &col)) return -1;
-    const int64_t from = p->ix.expr[in->ix].c, numel = p->rows * p->cols;
-    const bool in_order = row == p->cols && col == 1 && p->ix.expr[in->ix].hi == from + numel - 1;
-    return in_order && from == 0 ? 0 : in_order && from == numel ? 1 : -1;
-}
-
-bool an_render_gpu_can_pair(const an_loop_kernel *p, int gemm)
-{
-    bool half[2] = {false, false};
-    int stores = 0;
-    if (p->shape != AN_ROW || an_gpu_reduces_rows(p) || p->rows < 2 || p->cols % AN_WIDE) return false;
-    if (an_render_gpu_refusal(p, fast_cuda.dialect) || p->arg[gemm].dtype != AN_BF16) return false;
-    for (int i = 0; i < p->n_ins; i++) {
-        const an_ins *in = &p->ins[i];
-        if (in->kind == AN_INS_STORE) {
-            if (in->arg == gemm || p->arg[in->arg].dtype != AN_BF16 || !an_gpu_is_vector_access(p, in, AN_WIDE))
-                return false;
-            stores++;
-        } else if (in->kind == AN_INS_LOAD) {
-            if (in->arg != gemm || half_read(p, i) < 0) return false;
-            half[half_read(p, i)] = true;
-        } else if (in->kind != AN_INS_CONST && in->kind != AN_INS_ELEM && in->kind != AN_INS_CAST) {
-            return false;
-        }
-    }
-    return half[0] && half[1] && stores == 1;
-}
-
 static bool is_read_ahead(const an_loop_kernel *p, int i)
 {
     return p->ins[i].kind == AN_INS_LOAD && an_gpu_is_vector_access(p, &p->ins[i], AN_WIDE);
@@ -415,7 +382,7 @@ static void epilogue_functions(const an_loop_kernel *p, an_text *out)
     an_text_puts(out, "}\n");
 }
 
-static void epilogue_arguments(const an_loop_kernel *p, an_text *out)
+void an_gpu_epilogue_arguments(const an_loop_kernel *p, an_text *out)
 {
     an_text_puts(out, "#define AN_EPILOGUE_ARGS ");
     for (int i = 0; i < p->n_args; i++)
@@ -429,42 +396,11 @@ static void epilogue_arguments(const an_loop_kernel *p, an_text *out)
 void an_render_gpu_fused_epilogue(const an_loop_kernel *p, an_text *out)
 {
     epilogue_functions(p, out);
-    epilogue_arguments(p, out);
+    an_gpu_epilogue_arguments(p, out);
     an_text_puts(out,
                  "#define AN_EPILOGUE_LOAD(in, row, col) an_epilogue_load(in, row, col AN_EPILOGUE_NAMES)\n"
                  "#define AN_EPILOGUE_PREFETCH(row, col) an_epilogue_prefetch(row, col AN_EPILOGUE_NAMES)\n"
                  "#define AN_EPILOGUE_APPLY(row, col, x, in) an_epilogue_apply(row, col, x, in AN_EPILOGUE_NAMES)\n");
-}
-
-/* an_epilogue_pair: the result of two columns, of x in the upper rows and y in the lower. */
-void an_render_gpu_pair_epilogue(const an_loop_kernel *p, int gemm, bool keep, an_text *out)
-{
-    const an_gpu_form f = {.wide = AN_WIDE, .approx_16bit = is_approx(p, &fast_cuda)};
-    int store = 0;
-    while (p->ins[store].kind != AN_INS_STORE) store++;
-    an_text_puts(out,
-                 "AN_FN an_u32 an_epilogue_pair(an_u32 x, an_u32 y)\n{\n"
-                 "    const an_u16 wx[2] = {(an_u16)x, (an_u16)(x >> 16)}, wy[2] = {(an_u16)y, (an_u16)(y >> 16)};\n");
-    for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].kind == AN_INS_LOAD)
-            an_text_printf(out, "    auto &w%d = w%c;\n", i, half_read(p, i) ? 'y' : 'x');
-    an_text_printf(out, "    an_u16 w%d[2];\n    AN_UNROLL for (int k = 0; k < 2; k++)\n    {\n", store);
-    for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "        ", "", f, out);
-    an_text_printf(out, "    }\n    return (an_u32)w%d[0] | (an_u32)w%d[1] << 16;\n}\n", store, store);
-    epilogue_arguments(p, out);
-    an_text_puts(out, "AN_FN void an_epilogue_store(int r, int c0, const an_u16 (&v)[8] AN_EPILOGUE_ARGS)\n{\n"
-                      "    an_wide_store(");
-    an_gpu_address(p, &p->ins[store], out);
-    an_text_printf(out,
-                   ", v);\n}\n#define AN_EPILOGUE_PAIR(x, y) an_epilogue_pair(x, y)\n"
-                   "#define AN_EPILOGUE_STORE(row, col, v) an_epilogue_store(row, col, v AN_EPILOGUE_NAMES)\n"
-                   "#define AN_EPILOGUE_KEEPS %d\n",
-                   keep);
-    for (int half = 0; half < 2; half++)
-        an_text_printf(out,
-                       "#define AN_EPILOGUE_STORE_%c(row, col, v) "
-                       "an_wide_store((an_u16 *)%s + ((an_i64)(row) + %lld) * %lld + (col), v)\n",
-                       half ? 'Y' : 'X', p->arg[gemm].name, (long long)(half * p->rows), (long long)p->cols);
 }
 
 void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu, const an_aliases *aliases, bool notes,

@@ -16,6 +16,8 @@ typedef struct an_gpu_form {
     bool shared; /* ... or by the thread block in shared memory, each thread its own columns */
     bool approx_16bit; /* inputs and outputs have 16 bits: exp and erf are approximated to that */
     bool rounded;      /* the accumulator has been rounded to the GEMM's dtype already */
+    const char
+        *column; /* "[1]": which of several columns a value's name is followed by; NULL: values are of one column */
 } an_gpu_form;
 
 /* Whether an index, a guard or a row's store reads loop variable `var`. */
@@ -28,6 +30,9 @@ void an_gpu_rounded(int dtype, const char *e, an_text *out);
 /* Instruction i as one line. `once`: the condition that selects the one thread which stores a row's value. */
 void an_gpu_instruction(const an_loop_kernel *p, int i, const char *indent, const char *once, an_gpu_form f,
                         an_text *out);
+
+/* The value of an elementwise or a constant instruction, before it is given a name. */
+void an_gpu_value(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out);
 
 /* Whether instruction `in` can access `wide` neighbouring columns at once: its index is c plus a multiple of `wide`. */
 bool an_gpu_is_vector_access(const an_loop_kernel *p, const an_ins *in, int wide);
@@ -51,6 +56,9 @@ const char *an_gpu_first_value(const an_ins *in);
 void an_gpu_declare_lanes(const an_loop_kernel *p, int i, int lanes, an_text *out);
 void an_gpu_accumulate(const an_loop_kernel *p, int i, const char *lane, const char *place, const char *indent,
                        an_text *out);
+
+/* render_gpu.c: AN_EPILOGUE_ARGS and _NAMES, what kernels/gpu/gemm_hopper.inc hands to an epilogue. */
+void an_gpu_epilogue_arguments(const an_loop_kernel *p, an_text *out);
 
 /* render_gpu_reduce.c: rows that are reduced take a subgroup, or a thread block, each; other elements take a thread. */
 bool an_gpu_reduces_rows(const an_loop_kernel *p);

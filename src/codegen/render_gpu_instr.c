@@ -280,22 +280,23 @@ static int32_t times_constant(const an_loop_kernel *p, const an_ins *in, double 
 
 /* The parts of GELU and SiLU and of their gradients in 16-bit approximations: (1 + erf(x / sqrt 2)) / 2, c exp(kx),
  * 1 + erf(x), exp(x), sigmoid(x). False: `in` is none of these. */
-static bool approximated(const an_loop_kernel *p, const an_ins *in, an_text *out)
+static bool approximated(const an_loop_kernel *p, const an_ins *in, const char *column, an_text *out)
 {
     const double log2_e = 1.4426950408889634;
     double c = 0, k = 0;
     const int32_t of = times_constant(p, in, &c), x = one_plus_erf(p, of >= 0 ? &p->ins[of] : in);
     const int32_t scaled = x >= 0 ? times_constant(p, &p->ins[x], &k) : -1;
     if (scaled >= 0 && of >= 0 && c == 0.5 && fabs(k - sqrt(0.5)) < 1e-7) {
-        an_text_printf(out, "an_normal_cdf_16bit(v%d)", scaled);
+        an_text_printf(out, "an_normal_cdf_16bit(v%d%s)", scaled, column);
     } else if (of >= 0 && c > 0 && p->ins[of].kind == AN_INS_ELEM && p->ins[of].op == AN_OP_EXP) {
         const int32_t of_exp = times_constant(p, &p->ins[p->ins[of].a], &k);
         if (of_exp < 0) return false;
-        an_text_printf(out, "an_scaled_exp_16bit(v%d, %.9gf, %.9gf)", of_exp, k * log2_e, log2(c));
+        an_text_printf(out, "an_scaled_exp_16bit(v%d%s, %.9gf, %.9gf)", of_exp, column, k * log2_e, log2(c));
     } else if (in->op == AN_OP_SIGMOID) {
-        an_text_printf(out, "an_sigmoid_16bit(v%d)", in->a);
+        an_text_printf(out, "an_sigmoid_16bit(v%d%s)", in->a, column);
     } else if (of < 0 && (x >= 0 || in->op == AN_OP_EXP)) {
-        an_text_printf(out, x >= 0 ? "an_one_plus_erf_16bit(v%d)" : "an_exp_16bit(v%d)", x >= 0 ? x : in->a);
+        an_text_printf(out, x >= 0 ? "an_one_plus_erf_16bit(v%d%s)" : "an_exp_16bit(v%d%s)", x >= 0 ? x : in->a,
+                       column);
     } else {
         return false;
     }
@@ -304,16 +305,17 @@ static bool approximated(const an_loop_kernel *p, const an_ins *in, an_text *out
 
 static void elementwise(const an_loop_kernel *p, const an_ins *in, an_gpu_form f, an_text *out)
 {
-    if (f.approx_16bit && in->dtype == AN_F32 && approximated(p, in, out)) return;
+    const char *column = f.column ? f.column : "";
+    if (f.approx_16bit && in->dtype == AN_F32 && approximated(p, in, column, out)) return;
     /* Integer sums and products wrap around; as signed integers that would be undefined. */
     bool wraps = !an_dtype_is_float((an_dtype)in->dtype) &&
                  (in->op == AN_OP_ADD || in->op == AN_OP_SUB || in->op == AN_OP_MUL || in->op == AN_OP_NEG),
          is_long = in->dtype == AN_I64;
-    const char *operand = !wraps ? "v%d" : is_long ? "(an_u64)v%d" : "(an_u32)v%d";
+    const char *as = !wraps ? "" : is_long ? "(an_u64)" : "(an_u32)";
     char a[32], b[32], c[32];
-    snprintf(a, sizeof a, operand, in->a);
-    snprintf(b, sizeof b, operand, in->b);
-    snprintf(c, sizeof c, operand, in->c);
+    snprintf(a, sizeof a, "%sv%d%s", as, in->a, column);
+    snprintf(b, sizeof b, "%sv%d%s", as, in->b, column);
+    snprintf(c, sizeof c, "%sv%d%s", as, in->c, column);
     an_text e = {0};
     an_text_puts(&e, !wraps ? "" : is_long ? "(an_i64)(" : "(int)(");
     an_render_expression(an_ops[in->op].kernel, a, b, c, &e);
@@ -321,6 +323,14 @@ static void elementwise(const an_loop_kernel *p, const an_ins *in, an_gpu_form f
     an_gpu_rounded(in->dtype, e.data ? e.data : "", out);
     out->failed |= e.failed;
     an_text_free(&e);
+}
+
+void an_gpu_value(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
+{
+    if (p->ins[i].kind == AN_INS_CONST)
+        constant(&p->ins[i], out);
+    else
+        elementwise(p, &p->ins[i], f, out);
 }
 
 /* Into a register that a vector store writes out, or into memory, rounded to the array's dtype. */

@@ -169,7 +169,7 @@ static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_reg
         "    return an_bf16_bits(low) | an_bf16_bits(high) << 16;\n}\n"
         "#define AN_EPILOGUE_PAIR(x, y) an_gate(x, y)\n"
         "#define AN_EPILOGUE_KEEPS 1\n"
-        "#define AN_EPILOGUE_STORE(row, col, v) an_wide_store(y0 + (row) * g.n + (col), v)\n"
+        "#define AN_EPILOGUE_STORE(row, col, v) an_wide_store((an_u32 *)(y0 + (row) * g.n + (col)), v)\n"
         "#define AN_EPILOGUE_STORE_X AN_EPILOGUE_STORE\n"
         "#define AN_EPILOGUE_STORE_Y AN_EPILOGUE_STORE\n";
     static const char *const files[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",

@@ -53,3 +53,17 @@ AN_FN an_u64 an_wgmma_desc(an_u32 tile) /* descriptor of a tile: 8-row stride 10
 template <int LEFT> AN_FN void an_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
 /* Prefetches into the L2 cache. */
 AN_FN void an_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
+/* Two bf16 in a word: two numbers rounded; and products, rounded as those of f32 would be, for they are exact there. */
+AN_FN an_u32 an_bf16_pair(float low, float high)
+{
+    an_u32 x;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
+    return x;
+}
+AN_FN an_u32 an_bf16_product(an_u32 x, an_u32 y)
+{
+    an_u32 xy;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(xy) : "r"(x), "r"(y));
+    return xy;
+}

@@ -1,0 +1,133 @@
+/* render_gpu_pair.c: the program of a pair of kernels/gpu/gemm_hopper.inc, CUDA: an elementwise kernel that reads rows r and
+ * rows + r of a bf16 GEMM's result. Gate and up of a SwiGLU are such rows, so silu(gate) up is one.
+ *
+ * It is rendered two columns at a time: a bf16 value is a word of two, as the GEMM's end has and stores them, an f32 value an
+ * array of two. A product of bf16 values is then one instruction, which rounds as the two conversions would, and so is any
+ * rounding: the end of a product with a short sum is bound by its instructions.
+ *
+ *     const an_u32 v1 = x;
+ *     const float v2[2] = {an_bf16_of(&v1, 0), an_bf16_of(&v1, 1)};
+ *     const float v3[2] = {an_sigmoid_16bit(v2[0]), an_sigmoid_16bit(v2[1])}; */
+#include "codegen/render_gpu.h"
+
+enum { WIDE = 8 }; /* columns of a vector access */
+
+static const an_gpu fast_cuda = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true};
+
+/* Which row of the GEMM's result instruction i reads: r (0) or rows + r (1); -1: neither. */
+static int half_read(const an_loop_kernel *p, int i)
+{
+    const an_ins *in = &p->ins[i];
+    int64_t row, col;
+    if (in->kind != AN_INS_LOAD || in->dtype != AN_BF16 || in->guard >= 0 || in->a >= 0 || in->ix < 0) return -1;
+    if (!an_ix_stride(&p->ix, in->ix, AN_VAR_ROW, &row) || !an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &col)) return -1;
+    const int64_t from = p->ix.expr[in->ix].c, numel = p->rows * p->cols;
+    const bool in_order = row == p->cols && col == 1 && p->ix.expr[in->ix].hi == from + numel - 1;
+    return in_order && from == 0 ? 0 : in_order && from == numel ? 1 : -1;
+}
+
+static bool is_computed(const an_loop_kernel *p, const an_ins *in)
+{
+    switch (in->kind) {
+    case AN_INS_CONST: return in->dtype == AN_F32;
+    case AN_INS_ELEM: return in->dtype == AN_F32 || (in->dtype == AN_BF16 && in->op == AN_OP_MUL);
+    case AN_INS_CAST: {
+        const int from = p->ins[in->a].dtype;
+        return (in->dtype == AN_F32 || in->dtype == AN_BF16) && (from == AN_F32 || from == AN_BF16);
+    }
+    default: return false;
+    }
+}
+
+bool an_render_gpu_can_pair(const an_loop_kernel *p, int gemm)
+{
+    bool half[2] = {false, false};
+    int stores = 0;
+    if (p->shape != AN_ROW || an_gpu_reduces_rows(p) || p->rows < 2 || p->cols % WIDE) return false;
+    if (an_render_gpu_refusal(p, fast_cuda.dialect) || p->arg[gemm].dtype != AN_BF16) return false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        const int which = half_read(p, i);
+        if (in->kind == AN_INS_LOAD && in->arg == gemm && which >= 0)
+            half[which] = true;
+        else if (in->kind == AN_INS_STORE && in->arg != gemm && p->arg[in->arg].dtype == AN_BF16 &&
+                 p->ins[in->a].dtype == AN_BF16 && an_gpu_is_vector_access(p, in, WIDE))
+            stores++;
+        else if (!is_computed(p, in))
+            return false;
+    }
+    return half[0] && half[1] && stores == 1;
+}
+
+static void both_columns(const an_loop_kernel *p, int i, an_text *out)
+{
+    an_gpu_form f = {.approx_16bit = true};
+    for (int k = 0; k < 2; k++) {
+        f.column = k ? "[1]" : "[0]";
+        an_text_puts(out, k ? ", " : "");
+        an_gpu_value(p, i, f, out);
+    }
+}
+
+static void computed(const an_loop_kernel *p, int i, an_text *out)
+{
+    const an_ins *in = &p->ins[i];
+    const bool narrow = in->dtype == AN_BF16, from_narrow = in->a >= 0 && p->ins[in->a].dtype == AN_BF16;
+    an_text_printf(out, narrow ? "const an_u32 v%d = " : "const float v%d[2] = {", i);
+    if (in->kind == AN_INS_CAST && narrow)
+        an_text_printf(out, from_narrow ? "v%d" : "an_bf16_pair(v%d[0], v%d[1])", in->a, in->a);
+    else if (in->kind == AN_INS_CAST)
+        an_text_printf(out, from_narrow ? "an_bf16_of(&v%d, 0), an_bf16_of(&v%d, 1)" : "v%d[0], v%d[1]", in->a, in->a);
+    else if (narrow)
+        an_text_printf(out, "an_bf16_product(v%d, v%d)", in->a, in->b);
+    else
+        both_columns(p, i, out);
+    an_text_puts(out, narrow ? ";\n" : "};\n");
+}
+
+/* The program for two columns of which x and y are words; it returns what is stored. */
+static void two_columns(const an_loop_kernel *p, const char *indent, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        an_text_puts(out, indent);
+        if (in->kind == AN_INS_LOAD)
+            an_text_printf(out, "const an_u32 v%d = %c;\n", i, half_read(p, i) ? 'y' : 'x');
+        else if (in->kind == AN_INS_STORE)
+            an_text_printf(out, "return v%d;\n", in->a);
+        else
+            computed(p, i, out);
+    }
+}
+
+/* Words of eight columns, from c0 on, of what instruction i loads or stores. */
+static void words_at(const an_loop_kernel *p, int i, an_text *out)
+{
+    an_text_printf(out, "(%san_u32 *)(", p->ins[i].kind == AN_INS_STORE ? "" : "const ");
+    an_gpu_address(p, &p->ins[i], out);
+    an_text_puts(out, ")");
+}
+
+/* an_epilogue_pair: the result of two columns, of x in the upper rows and y in the lower. */
+void an_render_gpu_pair_epilogue(const an_loop_kernel *p, int gemm, bool keep, an_text *out)
+{
+    int store = 0;
+    while (p->ins[store].kind != AN_INS_STORE) store++;
+    an_text_puts(out, "AN_FN an_u32 an_epilogue_pair(an_u32 x, an_u32 y)\n{\n");
+    two_columns(p, "    ", out);
+    an_text_puts(out, "}\n");
+    an_gpu_epilogue_arguments(p, out);
+    an_text_puts(out, "AN_FN void an_epilogue_store(int r, int c0, const an_u32 (&v)[4] AN_EPILOGUE_ARGS)\n{\n"
+                      "    an_wide_store(");
+    words_at(p, store, out);
+    an_text_printf(out,
+                   ", v);\n}\n#define AN_EPILOGUE_PAIR(x, y) an_epilogue_pair(x, y)\n"
+                   "#define AN_EPILOGUE_STORE(row, col, v) an_epilogue_store(row, col, v AN_EPILOGUE_NAMES)\n"
+                   "#define AN_EPILOGUE_KEEPS %d\n",
+                   keep);
+    for (int half = 0; half < 2; half++)
+        an_text_printf(out,
+                       "#define AN_EPILOGUE_STORE_%c(row, col, v) "
+                       "an_wide_store((an_u32 *)((an_u16 *)%s + ((an_i64)(row) + %lld) * %lld + (col)), v)\n",
+                       half ? 'Y' : 'X', p->arg[gemm].name, (long long)(half * p->rows), (long long)p->cols);
+}
