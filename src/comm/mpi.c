@@ -328,7 +328,7 @@ static an_status meet(an_err *err, an_comm *c, uint32_t kind, uint64_t bytes)
     for (int r = 0; r < c->ranks; r++) {
         if (r == c->rank) continue;
         AN_TRY(check_note(err, c, r));
-        if (kind == HELLO) snprintf(m->host[r], sizeof m->host[r], "%.63s", m->in[r].text);
+        if (kind == HELLO) memcpy(m->host[r], m->in[r].text, sizeof m->host[r] - 1); /* whose last byte is 0 */
         AN_TRY(listen_to(err, c, r));
     }
     c->wait_s += an_seconds() - began;

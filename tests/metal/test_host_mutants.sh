@@ -1,11 +1,11 @@
 #!/bin/sh
 # test_host_mutants.sh: is tests/metal/test_host enough to find a mistake in the host's part of the Metal backend? Each line of mutants.list
-# is one; the program is linked with the mistaken file in front of the library and must fail. An ordinary run takes every twentieth,
+# is one; the program is linked with the mistaken file in front of the library and must fail. An ordinary run takes every 35th,
 # AN_SOAK=1 all, AN_MUTANT=n one; AN_MUTANTS=FILE is a list of one's own. A line that fits nowhere any more is named, and fails
 # where all are asked for.
 build=${AN_BUILD:-build}
 list=${AN_MUTANTS:-tests/metal/mutants.list}
-turn=20
+turn=35
 echo 1..1
 object=$build/tests/metal/test_host.o
 if [ -n "${WRAP:-}" ] || ! command -v "${CXX:-c++}" >/dev/null || [ ! -f "$object" ] || [ "$(uname)" != Linux ]; then
