@@ -228,15 +228,17 @@ static inline float score_row(float *s, int n, int seen, float scale, float leas
 /* Rows whose exponentials are computed together, a step of all of them after the other: an exponential is a chain of a dozen dependent
  * operations, of which a core keeps one or two vectors in flight by itself and needs four. */
 enum { EXP_ROWS = AN_VL == 16 ? 4 : 2 };
-#define EXP_EACH AN_UNROLL for (int i = 0; i < n; i++)
+enum { EXP_VECTORS = LANES / AN_VL }; /* of a row */
+#define EXP_EACH AN_UNROLL for (int i = 0; i < rows * EXP_VECTORS; i++)
+#define EXP_X    x[i / EXP_VECTORS].v[i % EXP_VECTORS]
 
-/* an_exp of n vectors, with its bits; `below`: of x <= 0 or a NaN, where nothing is too large. */
-AN_INLINE void exp_vectors(const int n, const bool below, vf *x)
+/* an_exp of the lanes of rows, with its bits; `below`: of x <= 0 or a NaN, where nothing is too large. */
+AN_INLINE void exp_lanes(const int rows, const bool below, lanes *x)
 {
-    vf t[EXP_ROWS * LANES / AN_VL], r[EXP_ROWS * LANES / AN_VL], q[EXP_ROWS * LANES / AN_VL];
-    EXP_EACH t[i] = vf_fma(x[i], vf_set(AN_LOG2E), vf_set(AN_ROUNDER));
+    vf t[EXP_ROWS * EXP_VECTORS], r[EXP_ROWS * EXP_VECTORS], q[EXP_ROWS * EXP_VECTORS];
+    EXP_EACH t[i] = vf_fma(EXP_X, vf_set(AN_LOG2E), vf_set(AN_ROUNDER));
     EXP_EACH q[i] = t[i] - vf_set(AN_ROUNDER);
-    EXP_EACH r[i] = vf_fma(q[i], vf_set(-AN_LN2), x[i]);
+    EXP_EACH r[i] = vf_fma(q[i], vf_set(-AN_LN2), EXP_X);
     EXP_EACH r[i] = vf_fma(q[i], vf_set(AN_LN2_LO), r[i]);
     EXP_EACH q[i] = vf_fma(vf_set(AN_EXP_Q4), r[i], vf_set(AN_EXP_Q3));
     EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(AN_EXP_Q2));
@@ -246,10 +248,10 @@ AN_INLINE void exp_vectors(const int n, const bool below, vf *x)
     EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(1.0f));
     EXP_EACH
     {
-        const vu large = below ? vu_set(0) : (vu)(x[i] > vf_set(88.7228317f)),
-                 normal = (vu)(x[i] >= vf_set(-87.3365402f));
+        const vu large = below ? vu_set(0) : (vu)(EXP_X > vf_set(88.7228317f)),
+                 normal = (vu)(EXP_X >= vf_set(-87.3365402f));
         const vu power = ((vu)q[i] + ((vu)t[i] << 23)) & normal & ~large;
-        x[i] = (vf)(power | ((vu)vf_set(AN_EXACT_INF) & large) | (vu_set(0x7fc00000u) & (vu)(x[i] != x[i])));
+        EXP_X = (vf)(power | ((vu)vf_set(AN_EXACT_INF) & large) | (vu_set(0x7fc00000u) & (vu)(EXP_X != EXP_X)));
     }
 }
 
@@ -261,7 +263,7 @@ AN_INLINE void exp_rows(const int rows, float *s, int n, const float *m, float *
     for (int j = 0; j < n; j += LANES) {
         lanes x[EXP_ROWS];
         AN_UNROLL for (int i = 0; i < rows; i++) x[i] = lanes_add(lanes_load(s + i * BLOCK + j), lanes_set(-m[i]));
-        exp_vectors(rows * (LANES / AN_VL), true, x[0].v);
+        exp_lanes(rows, true, x);
         AN_UNROLL for (int i = 0; i < rows; i++)
         {
             lanes_store(s + i * BLOCK + j, x[i]);
@@ -512,7 +514,7 @@ AN_INLINE void exp_scores(const int rows, float *s, int n, float scale, const fl
         lanes x[EXP_ROWS];
         AN_UNROLL for (int i = 0; i < rows; i++) x[i] =
             lanes_add(lanes_scale(lanes_load(s + i * BLOCK + j), scale), lanes_set(-lse[i]));
-        exp_vectors(rows * (LANES / AN_VL), false, x[0].v);
+        exp_lanes(rows, false, x);
         AN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s + i * BLOCK + j, x[i]);
     }
 }
