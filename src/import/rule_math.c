@@ -55,9 +55,12 @@ an_tensor *an_narrow(an_build *b, an_tensor *t)
 
 an_tensor *an_product(an_build *b, an_tensor *x, an_tensor *y)
 {
+    if (an_dtype_of(x) != AN_F64 &&
+        an_dtype_of(y) != AN_F64) { /* what one of them is already is not widened for the other */
+        x = an_narrow(b, x);
+        y = an_narrow(b, y);
+    }
     an_promote(&x, &y);
-    x = an_narrow(b, x);
-    y = an_narrow(b, y);
     return an_matmul_at(AN_AT, x, y);
 }
 

@@ -12,7 +12,8 @@ an_status an_rule_linear(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
     if (an_rank(w) != 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "a weight that is no matrix");
-    an_promote(&x, &w);
+    if (an_dtype_of(x) == AN_F64 || an_dtype_of(w) == AN_F64)
+        an_promote(&x, &w); /* else the policy's dtype is made of each */
     an_shape s = an_shape_of(x);
     const bool vector = s.rank == 1;
     if (vector) x = an_reshape_at(AN_AT, x, AN_SHAPE(1, s.dim[0]));
@@ -41,11 +42,18 @@ an_status an_rule_matmul(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* beta c + alpha x y */
+/* beta c + alpha x y. A row c is the bias of a linear layer. */
 an_status an_rule_addmm(an_build *b, const an_pt2_node *n)
 {
     const double beta = an_in_float(b, n, 3), alpha = an_in_float(b, n, 4);
-    an_tensor *c = an_in(b, n, 0), *y = an_in(b, n, 2), *p = matmul(b, an_in(b, n, 1), y);
+    an_tensor *c = an_in(b, n, 0), *x = an_in(b, n, 1), *y = an_in(b, n, 2);
+    if (alpha == 1 && beta == 1 && an_rank(x) == 2 && an_rank(y) == 2 && an_rank(c) == 1 &&
+        an_dim(c, 0) == an_dim(y, 1)) {
+        if (an_dtype_of(x) == AN_F64 || an_dtype_of(y) == AN_F64) an_promote(&x, &y);
+        an_out(b, n, 0, an_linear_at(AN_AT, x, an_transpose_at(AN_AT, an_narrow(b, y), 0, 1), c));
+        return AN_OK;
+    }
+    an_tensor *p = matmul(b, x, y);
     if (alpha != 1) p = an_mul_num_at(AN_AT, p, alpha);
     if (beta != 1) c = an_mul_num_at(AN_AT, c, beta);
     an_promote(&c, &p);
