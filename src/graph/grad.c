@@ -276,6 +276,20 @@ static an_tensor *row_mean(an_tensor *x)
     return DIV(sum, NUM(sum, x->poison ? 1 : x->shape[1]));
 }
 
+/* (d - mean(d) - n mean(d n)) / deviation, where 1 / deviation is aux. A gain that is the same along the normalized axis, as batch
+ * norm's is, is taken out of the means: what is left in them are the sums that are the gain's and the bias's gradients. */
+static an_tensor *grad_standardized(an_tensor *n, an_tensor *d, an_tensor *aux)
+{
+    for (int s = 0; s < 2 && d->op == AN_OP_MUL; s++) {
+        const an_tensor *gain = an_src(d, s);
+        if (gain->op != AN_OP_EXPAND || an_src(gain, 0)->rank != 3 || an_src(gain, 0)->shape[1] != 1) continue;
+        d = an_src(d, 1 - s);
+        aux = MUL(aux, an_src(gain, 0));
+        break;
+    }
+    return MUL(SUB(SUB(d, row_mean(d)), MUL(n, row_mean(MUL(d, n)))), aux);
+}
+
 /* The rules of graph.h; `d` is the gradient of n. */
 static an_tensor *grad_rule(an_graph *g, const an_rule *rule, an_tensor *n, an_tensor *d)
 {
@@ -283,7 +297,7 @@ static an_tensor *grad_rule(an_graph *g, const an_rule *rule, an_tensor *n, an_t
     switch (rule->kind) {
     case AN_RULE_LOGSUMEXP: return MUL(EXP(SUB(x, n)), d);
     case AN_RULE_SOFTMAX: return MUL(n, SUB(d, SUM3(MUL(d, n))));
-    case AN_RULE_LAYER_NORM: return MUL(SUB(SUB(d, row_mean(d)), MUL(n, row_mean(MUL(d, n)))), aux);
+    case AN_RULE_LAYER_NORM: return grad_standardized(n, d, aux);
     case AN_RULE_RMS_NORM: return MUL(SUB(d, MUL(n, row_mean(MUL(d, n)))), aux);
     case AN_RULE_MAX: { /* n and d have the reduced axes in whatever shape the last part left them */
         int32_t kept[AN_MAX_RANK];

@@ -78,6 +78,18 @@ static int32_t narrow_source(const an_planner *w, int32_t id)
     return narrower ? below : -1;
 }
 
+/* Is `id` read by a sum down columns alone, which makes it from fewer bytes than storing and loading it would move? A batch
+ * norm's d * x in f32, where d and x are bf16. */
+static bool is_made_in_its_sum(const an_planner *w, int32_t id, const an_recompute_cost *c)
+{
+    const an_planner_node *wn = &w->node[id];
+    if (!c->possible || wn->n_uses != 1) return false;
+    const int32_t user = w->use[wn->first_use], group = w->node[user].group;
+    const int64_t moved = 2 * w->g->node[id]->numel * (int64_t)an_dtype_bytes((an_dtype)w->g->node[id]->dtype);
+    return an_ops[w->g->node[user]->op].cls == AN_CLS_REDUCE && group >= 0 && w->group[group].kind == AN_FUSION_COL &&
+           c->bytes < moved;
+}
+
 /* An elementwise node that another group reads: is it stored, or computed there again? */
 static bool is_stored_for_others(an_planner *w, int32_t id)
 {
@@ -91,7 +103,7 @@ static bool is_stored_for_others(an_planner *w, int32_t id)
         return false;
     }
     const an_recompute_cost c = an_cost_to_recompute(w, id);
-    if (!an_is_cheap(&c)) return true;
+    if (!an_is_cheap(&c) && !is_made_in_its_sum(w, id, &c)) return true;
     an_store_rows_beneath(w, &c);
     return false;
 }

@@ -190,6 +190,7 @@ an_view an_view_of(an_planner *w, int32_t id, bool through_cast);
 typedef struct an_recompute_cost {
     int cost, large;  /* operations; tensors of about the value's size that it reads */
     int64_t elements; /* of the large ones */
+    int64_t bytes;    /* which are so many */
     bool possible;
     int32_t seen[48];
     int n_seen;

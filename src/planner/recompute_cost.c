@@ -18,10 +18,12 @@ static bool is_row_value(const an_planner *w, int32_t id)
 }
 
 /* Tensors of more than a quarter of its size count by their elements, at most as many as it has itself: two halves are one. */
-static void count_read(an_recompute_cost *c, int64_t read, int64_t numel)
+static void count_read(an_recompute_cost *c, const struct an_tensor *read, int64_t at_least, int64_t numel)
 {
-    if (read * 4 <= numel) return;
-    c->elements += AN_MIN(read, numel); /* of a larger one, as much as there are elements */
+    const int64_t n = AN_MIN(AN_MAX(read->numel, at_least), numel); /* of a larger one, as much as there are elements */
+    if (n * 4 <= numel) return;
+    c->elements += n;
+    c->bytes += n * (int64_t)an_dtype_bytes((an_dtype)read->dtype);
     c->large = (int)AN_MIN(an_ceil_div(c->elements, AN_MAX(numel, 1)), INT32_MAX);
 }
 
@@ -37,7 +39,7 @@ static void measure(const an_planner *w, int32_t id, int64_t numel, bool top, an
     c->seen[c->n_seen++] = id;
     const struct an_tensor *n = w->g->node[id];
     if (an_is_leaf(w, id) || (w->node[id].stored && !top)) {
-        count_read(c, n->numel, numel);
+        count_read(c, n, 0, numel);
         return;
     }
     if (n->op == AN_OP_CONST || n->op == AN_OP_IOTA) return;
@@ -49,7 +51,7 @@ static void measure(const an_planner *w, int32_t id, int64_t numel, bool top, an
     c->cost += an_op_cost((an_op)n->op);
     for (int s = 0; s < n->n_src && c->possible; s++) {
         if (n->op == AN_OP_GATHER && s == 0)
-            count_read(c, numel, numel);
+            count_read(c, w->g->node[an_base(w, n->src[0])], numel, numel);
         else
             measure(w, an_base(w, n->src[s]), numel, false, c);
     }

@@ -48,6 +48,26 @@ static void halves_count_as_the_tensor_that_they_make(void **state)
     }
 }
 
+/* A batch norm's d * x: made of two numbers in 16 bits it moves 4 bytes an element, where f32 would move 8 to be stored and loaded. */
+static void a_product_of_narrow_numbers_is_made_in_its_sum(void **state)
+{
+    (void)state;
+    for (int narrow = 0; narrow < 2; narrow++) {
+        plan_case p;
+        plan_open(&p);
+        const an_dtype as = narrow ? AN_BF16 : AN_F32;
+        an_tensor *x = an_cast_at(AT, EXP(plan_param(&p, 8, 8)), as),
+                  *y = an_cast_at(AT, EXP(plan_param(&p, 8, 8)), as);
+        an_tensor *a = MUL(an_cast_at(AT, x, AN_F32), an_cast_at(AT, y, AN_F32));
+        plan_root(&p, x);
+        plan_root(&p, y);
+        plan_root(&p, SUM(a, AN_AXIS(0)));
+        plan_run(&p, "materialize");
+        assert_int_equal(plan_stored(&p, a), !narrow);
+        plan_close(&p);
+    }
+}
+
 static void a_dear_node_is_stored_for_another_group(void **state)
 {
     (void)state;
@@ -114,6 +134,7 @@ int main(void)
         cmocka_unit_test(operands_and_roots_are_stored_and_what_lies_between_is_not),
         cmocka_unit_test(a_cheap_node_is_computed_again_by_another_group),
         cmocka_unit_test(halves_count_as_the_tensor_that_they_make),
+        cmocka_unit_test(a_product_of_narrow_numbers_is_made_in_its_sum),
         cmocka_unit_test(a_dear_node_is_stored_for_another_group),
         cmocka_unit_test(a_gemm_that_another_group_reads_is_stored),
         cmocka_unit_test(random_numbers_are_never_stored),
