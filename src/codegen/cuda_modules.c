@@ -46,7 +46,11 @@ void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bo
                            bool aligned, an_text *out)
 {
     hopper_prelude(true, a_along_k, b_along_k, aligned, out);
-    an_render_gpu_pair_epilogue(p->kernel[s->kernel].u.loop, gemm, keep, out);
+    const an_loop_kernel *program = p->kernel[s->kernel].u.loop;
+    if (an_render_gpu_can_pair(program, gemm) == AN_GPU_GATE)
+        an_render_gpu_pair_epilogue(program, gemm, keep, out);
+    else
+        an_render_gpu_pair_gradient(program, gemm, out);
     an_text_puts(out, an_embed_gemm_hopper_inc);
 }
 

@@ -55,10 +55,13 @@ void an_render_gpu_epilogue_kernel(const an_loop_kernel *p, const char *name, an
  * can be had in that form. */
 void an_render_gpu_fused_epilogue(const an_loop_kernel *p, an_text *out);
 bool an_render_gpu_can_fuse_epilogue(const an_loop_kernel *p);
-/* The same for an elementwise kernel of one bf16 output that reads a bf16 GEMM's result of twice its rows, argument `gemm`,
- * at (r, c) and (rows + r, c), and nothing else: silu(gate) up. keep: the result is also stored where the argument is. */
+/* The same for an elementwise kernel that reads a bf16 GEMM's result of twice its rows, argument `gemm`, at (r, c) and
+ * (rows + r, c). A gate reads nothing else and stores one value: silu(gate) up. keep: the result is also stored where the
+ * argument is. Its gradient reads another tensor at (r, c) and stores up to three: of gate, of up, and the gate again. */
+typedef enum an_gpu_pair { AN_GPU_NO_PAIR, AN_GPU_GATE, AN_GPU_GATE_GRADIENT } an_gpu_pair;
+an_gpu_pair an_render_gpu_can_pair(const an_loop_kernel *p, int gemm);
 void an_render_gpu_pair_epilogue(const an_loop_kernel *p, int gemm, bool keep, an_text *out);
-bool an_render_gpu_can_pair(const an_loop_kernel *p, int gemm);
+void an_render_gpu_pair_gradient(const an_loop_kernel *p, int gemm, an_text *out);
 
 /* An elementwise op's kernel expression with its operands' texts in place of a, b, c. */
 void an_render_expression(const char *expression, const char *a, const char *b, const char *c, an_text *out);

@@ -1,16 +1,16 @@
 /* render_gpu_pair.c: the program of a pair of kernels/gpu/gemm_hopper.inc, CUDA: an elementwise kernel that reads rows r and
- * rows + r of a bf16 GEMM's result. Gate and up of a SwiGLU are such rows, so silu(gate) up is one.
+ * rows + r of a bf16 GEMM's result. Gate and up of a SwiGLU are such rows, so silu(gate) up is one, and its gradient.
  *
  * It is rendered two columns at a time: a bf16 value is a word of two, as the GEMM's end has and stores them, an f32 value an
  * array of two. A product of bf16 values is then one instruction, which rounds as the two conversions would, and so is any
  * rounding: the end of a product with a short sum is bound by its instructions.
  *
- *     const an_u32 v1 = x;
+ *     const an_u32 v1 = x[j];
  *     const float v2[2] = {an_bf16_of(&v1, 0), an_bf16_of(&v1, 1)};
  *     const float v3[2] = {an_sigmoid_16bit(v2[0]), an_sigmoid_16bit(v2[1])}; */
 #include "codegen/render_gpu.h"
 
-enum { WIDE = 8 }; /* columns of a vector access */
+enum { WIDE = 8, MOST_READ = 1, MOST_STORED = 3 }; /* columns of a vector access; tensors beside the GEMM's result */
 
 static const an_gpu fast_cuda = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true};
 
@@ -26,6 +26,12 @@ static int half_read(const an_loop_kernel *p, int i)
     return in_order && from == 0 ? 0 : in_order && from == numel ? 1 : -1;
 }
 
+static bool is_beside(const an_loop_kernel *p, const an_ins *in, int gemm)
+{
+    return in->arg != gemm && in->guard < 0 && in->dtype == AN_BF16 && p->arg[in->arg].dtype == AN_BF16 &&
+           an_gpu_is_vector_access(p, in, WIDE);
+}
+
 static bool is_computed(const an_loop_kernel *p, const an_ins *in)
 {
     switch (in->kind) {
@@ -39,24 +45,27 @@ static bool is_computed(const an_loop_kernel *p, const an_ins *in)
     }
 }
 
-bool an_render_gpu_can_pair(const an_loop_kernel *p, int gemm)
+an_gpu_pair an_render_gpu_can_pair(const an_loop_kernel *p, int gemm)
 {
     bool half[2] = {false, false};
-    int stores = 0;
-    if (p->shape != AN_ROW || an_gpu_reduces_rows(p) || p->rows < 2 || p->cols % WIDE) return false;
-    if (an_render_gpu_refusal(p, fast_cuda.dialect) || p->arg[gemm].dtype != AN_BF16) return false;
+    int stores = 0, reads = 0;
+    if (p->shape != AN_ROW || an_gpu_reduces_rows(p) || p->rows < 2 || p->cols % WIDE) return AN_GPU_NO_PAIR;
+    if (an_render_gpu_refusal(p, fast_cuda.dialect) || p->arg[gemm].dtype != AN_BF16) return AN_GPU_NO_PAIR;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         const int which = half_read(p, i);
         if (in->kind == AN_INS_LOAD && in->arg == gemm && which >= 0)
             half[which] = true;
-        else if (in->kind == AN_INS_STORE && in->arg != gemm && p->arg[in->arg].dtype == AN_BF16 &&
-                 p->ins[in->a].dtype == AN_BF16 && an_gpu_is_vector_access(p, in, WIDE))
+        else if (in->kind == AN_INS_LOAD && is_beside(p, in, gemm))
+            reads++;
+        else if (in->kind == AN_INS_STORE && is_beside(p, in, gemm) && p->ins[in->a].dtype == AN_BF16)
             stores++;
         else if (!is_computed(p, in))
-            return false;
+            return AN_GPU_NO_PAIR;
     }
-    return half[0] && half[1] && stores == 1;
+    if (!half[0] || !half[1] || !stores) return AN_GPU_NO_PAIR;
+    if (stores == 1 && !reads) return AN_GPU_GATE;
+    return reads <= MOST_READ && stores <= MOST_STORED ? AN_GPU_GATE_GRADIENT : AN_GPU_NO_PAIR;
 }
 
 static void both_columns(const an_loop_kernel *p, int i, an_text *out)
@@ -85,18 +94,23 @@ static void computed(const an_loop_kernel *p, int i, an_text *out)
     an_text_puts(out, narrow ? ";\n" : "};\n");
 }
 
-/* The program for two columns of which x and y are words; it returns what is stored. */
-static void two_columns(const an_loop_kernel *p, const char *indent, an_text *out)
+/* The program for two columns. at: "[j]" behind the names of the GEMM's rows, x and y, and of what is loaded and stored
+ * beside them, w and the instruction's number; "": x and y are words, and what is stored is returned. */
+static void two_columns(const an_loop_kernel *p, int gemm, const char *indent, const char *at, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         an_text_puts(out, indent);
-        if (in->kind == AN_INS_LOAD)
-            an_text_printf(out, "const an_u32 v%d = %c;\n", i, half_read(p, i) ? 'y' : 'x');
-        else if (in->kind == AN_INS_STORE)
-            an_text_printf(out, "return v%d;\n", in->a);
-        else
+        if (in->kind == AN_INS_LOAD && in->arg == gemm)
+            an_text_printf(out, "const an_u32 v%d = %c%s;\n", i, half_read(p, i) ? 'y' : 'x', at);
+        else if (in->kind == AN_INS_LOAD)
+            an_text_printf(out, "const an_u32 v%d = in.w%d%s;\n", i, i, at);
+        else if (in->kind != AN_INS_STORE)
             computed(p, i, out);
+        else if (*at)
+            an_text_printf(out, "w%d%s = v%d;\n", i, at, in->a);
+        else
+            an_text_printf(out, "return v%d;\n", in->a);
     }
 }
 
@@ -114,7 +128,7 @@ void an_render_gpu_pair_epilogue(const an_loop_kernel *p, int gemm, bool keep, a
     int store = 0;
     while (p->ins[store].kind != AN_INS_STORE) store++;
     an_text_puts(out, "AN_FN an_u32 an_epilogue_pair(an_u32 x, an_u32 y)\n{\n");
-    two_columns(p, "    ", out);
+    two_columns(p, gemm, "    ", "", out);
     an_text_puts(out, "}\n");
     an_gpu_epilogue_arguments(p, out);
     an_text_puts(out, "AN_FN void an_epilogue_store(int r, int c0, const an_u32 (&v)[4] AN_EPILOGUE_ARGS)\n{\n"
@@ -130,4 +144,48 @@ void an_render_gpu_pair_epilogue(const an_loop_kernel *p, int gemm, bool keep, a
                        "#define AN_EPILOGUE_STORE_%c(row, col, v) "
                        "an_wide_store((an_u32 *)((an_u16 *)%s + ((an_i64)(row) + %lld) * %lld + (col)), v)\n",
                        half ? 'Y' : 'X', p->arg[gemm].name, (long long)(half * p->rows), (long long)p->cols);
+}
+
+/* What the gradient reads beside the GEMM's result: loaded (into in.w and the instruction's number), or prefetched. */
+static void reads_beside(const an_loop_kernel *p, int gemm, bool prefetch, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_LOAD || p->ins[i].arg == gemm) continue;
+        if (prefetch)
+            an_text_puts(out, "    an_prefetch(");
+        else
+            an_text_printf(out, "    an_wide_load(in.w%d, ", i);
+        words_at(p, i, out);
+        an_text_puts(out, ");\n");
+    }
+}
+
+void an_render_gpu_pair_gradient(const an_loop_kernel *p, int gemm, an_text *out)
+{
+    an_gpu_epilogue_arguments(p, out);
+    an_text_puts(out, "struct an_epilogue_in {\n");
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_LOAD && p->ins[i].arg != gemm) an_text_printf(out, "    an_u32 w%d[4];\n", i);
+    an_text_puts(out, "};\nAN_FN void an_epilogue_load(an_epilogue_in &in, int r, int c0 AN_EPILOGUE_ARGS)\n{\n");
+    reads_beside(p, gemm, false, out);
+    an_text_puts(out, "}\nAN_FN void an_epilogue_prefetch(int r, int c0 AN_EPILOGUE_ARGS)\n{\n");
+    reads_beside(p, gemm, true, out);
+    an_text_puts(out, "}\nAN_FN void an_epilogue_apply(int r, int c0, const an_u32 (&x)[4], const an_u32 (&y)[4], "
+                      "const an_epilogue_in &in AN_EPILOGUE_ARGS)\n{\n");
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_STORE) an_text_printf(out, "    an_u32 w%d[4];\n", i);
+    an_text_puts(out, "    AN_UNROLL for (int j = 0; j < 4; j++)\n    {\n");
+    two_columns(p, gemm, "        ", "[j]", out);
+    an_text_puts(out, "    }\n");
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_STORE) continue;
+        an_text_puts(out, "    an_wide_store(");
+        words_at(p, i, out);
+        an_text_printf(out, ", w%d);\n", i);
+    }
+    an_text_puts(out, "}\n#define AN_EPILOGUE_READS 1\n"
+                      "#define AN_EPILOGUE_LOAD(in, row, col) an_epilogue_load(in, row, col AN_EPILOGUE_NAMES)\n"
+                      "#define AN_EPILOGUE_PREFETCH(row, col) an_epilogue_prefetch(row, col AN_EPILOGUE_NAMES)\n"
+                      "#define AN_EPILOGUE_APPLY(row, col, x, y, in) "
+                      "an_epilogue_apply(row, col, x, y, in AN_EPILOGUE_NAMES)\n");
 }

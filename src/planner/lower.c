@@ -148,6 +148,15 @@ static an_status give_copy_a_value(an_planner *w, int32_t id)
     return AN_OK;
 }
 
+/* A product that is computed again is launched as its group was. */
+static an_status launch_product(an_planner *w, const an_planned_launch *l)
+{
+    AN_TRY(give_copy_a_value(w, l->copy));
+    AN_TRY(an_lower_gemm(w, &w->group[l->group]));
+    w->plan->step[w->plan->n_steps - 1].recompute = true;
+    return AN_OK;
+}
+
 /* A rematerialized copy as a group of its own: one node, the rows and columns of the group that made the original. It
  * is the last group in w->group, so that all it reads is older; w->n_groups does not count it. */
 static an_status launch_copy(an_planner *w, const an_planned_launch *l)
@@ -155,6 +164,7 @@ static an_status launch_copy(an_planner *w, const an_planned_launch *l)
     int32_t id = l->copy;
     const an_fusion_group *of = &w->group[l->group];
     an_fusion_group *gr = &w->group[w->n_groups];
+    if (of->kind == AN_FUSION_GEMM && of->anchor == id) return launch_product(w, l);
     AN_TRY(give_copy_a_value(w, id));
     *gr = (an_fusion_group){.kind = AN_FUSION_ELEM,
                             .anchor = id,

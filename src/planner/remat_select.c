@@ -14,11 +14,19 @@
  * The same bits either way. What leaves alone make may be launched behind the loss and is not selected: computing it
  * again would save nothing. Row reductions beneath a selected value (a norm's mean) are small and are stored.
  *
+ * A product is computed again where that is the beginning of the launch that reads it: gate and up of a SwiGLU, on a
+ * device that gates the halves of a product's rows as it is stored (an_target.gates_rows). Neither pass then writes
+ * them: with a short sum the arithmetic takes less time than writing and reading the result would.
+ *
  * Where the copies are made is decided later: schedule, remat_insert. This is the last pass that stores nodes, so it
  * lists each group's outputs. */
 #include "planner/planner_internal.h"
 
-enum { DEPTH = 4 }; /* a cast, then a sigmoid and what is made of it */
+enum {
+    DEPTH = 4,               /* a cast, then a sigmoid and what is made of it */
+    LONGEST_SUM = 256,       /* of a product that is computed again */
+    LEAST_ELEMENTS = 1 << 23 /* ... and its least result: a smaller one is too few tiles to be gated */
+};
 
 /* Itself, or through values that are computed where they are read (casts, a sigmoid). */
 static bool is_read_by_backward(const an_planner *w, int32_t id, int depth)
@@ -54,6 +62,54 @@ static bool is_candidate(const an_planner *w, int32_t id)
            an_is_inlinable(w, id) && wn->scope == AN_SCOPE_COL && !w->cuts->node[id].keep && !n->deferred;
 }
 
+/* The group of the backward pass that reads `id`, if it is an elementwise one and the only one that reads it itself; -1. */
+static int32_t gradient_of(const an_planner *w, int32_t id)
+{
+    const an_planner_node *wn = &w->node[id];
+    int32_t group = -1;
+    for (int u = 0; u < wn->n_uses; u++) {
+        const int32_t user = w->use[wn->first_use + u], g = w->node[user].group;
+        if (user <= w->rq->loss) continue;
+        if (g < 0 || w->group[g].kind != AN_FUSION_ELEM || (group >= 0 && g != group)) return -1;
+        group = g;
+    }
+    return group;
+}
+
+/* Does every reader of `id` read its upper or its lower rows? */
+static bool is_read_in_halves(an_planner *w, int32_t id)
+{
+    const an_planner_node *wn = &w->node[id];
+    const int64_t half = w->g->node[id]->numel / 2;
+    bool read[2] = {false, false};
+    for (int u = 0; u < wn->n_uses; u++) {
+        const struct an_tensor *user = w->g->node[w->use[wn->first_use + u]];
+        for (int s = 0; s < user->n_src; s++) {
+            if (an_base(w, user->src[s]) != id) continue;
+            const an_view v = an_view_of(w, user->src[s], false);
+            if (!v.affine || w->g->node[user->src[s]]->numel != half || (v.offset != 0 && v.offset != half))
+                return false;
+            read[v.offset == half] = true;
+        }
+    }
+    return read[0] && read[1];
+}
+
+static bool is_gated_product(an_planner *w, int32_t id)
+{
+    const an_planner_node *wn = &w->node[id];
+    const struct an_tensor *n = w->g->node[id];
+    if (!wn->live || n->op != AN_OP_MATMUL || n->dtype != AN_BF16 || n->rank != 2 || !wn->stored || wn->operand)
+        return false;
+    const int32_t k = w->g->node[n->src[0]]->shape[1];
+    if (k > AN_MIN(w->rq->target->gates_rows, LONGEST_SUM) || n->shape[0] % 2 || n->numel < LEAST_ELEMENTS)
+        return false;
+    if (wn->group < 0 || wn->group > w->loss_group || w->group[wn->group].kind != AN_FUSION_GEMM || wn->stride ||
+        wn->transposed || n->deferred || w->group[wn->group].n_members != 1 || w->rq->unfused)
+        return false;
+    return gradient_of(w, id) > w->loss_group && is_read_in_halves(w, id);
+}
+
 static an_status list_outputs(an_planner *w)
 {
     for (int32_t g = 0; g < w->n_groups; g++) {
@@ -68,8 +124,16 @@ static an_status list_outputs(an_planner *w)
 
 an_status an_pass_remat_select(an_planner *w)
 {
+    /* Early in the backward pass, where no carrier comes in time. */
+    bool *needed = AN_NEW_ARRAY(&w->scratch, bool, w->g->n + 1);
+    if (!needed) return an_fail_nomem(w->err, "the planner", (size_t)w->g->n);
     for (int32_t id = 0; w->rq->recompute && id < w->g->n; id++) {
-        if (!is_candidate(w, id)) continue;
+        if (!is_gated_product(w, id)) continue;
+        w->node[id].remat = 1;
+        for (int s = 0; s < w->g->node[id]->n_src; s++) needed[an_base(w, w->g->node[id]->src[s])] = true;
+    }
+    for (int32_t id = 0; w->rq->recompute && id < w->g->n; id++) {
+        if (needed[id] || !is_candidate(w, id)) continue;
         const an_recompute_cost c = an_cost_to_recompute(w, id);
         if (!an_is_cheap(&c) && !is_cheap_beside_gradients(w, &c)) continue;
         w->node[id].remat = w->node[id].group <= w->loss_group;

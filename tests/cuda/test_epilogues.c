@@ -161,20 +161,25 @@ static void the_parts_of_a_long_sum_fill_the_gpu(void **state)
 }
 
 typedef struct pairs {
-    int n, kept;
+    int n, kept, again; /* again: whose product is computed again for the gradient at its end */
 } pairs;
+typedef enum gradient { NO_GRADIENT, FROM_KEPT, AGAIN } gradient; /* of the weights; AGAIN: with recompute=on */
 
 /* silu(gate) up of [gate; up] = w x, [2I,N], and with `gradient` the gradient of w: pairs of a GEMM and the step behind it.
  * `stored`: x is stored as [K,N], a mixer's, or as [N,K], an MLP's. */
 typedef enum stored { COLUMNS, ROWS } stored;
-static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, bool gradient)
+static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, gradient how)
 {
     char generation[8];
     pairs f = {0};
     fake_reset();
     snprintf(generation, sizeof generation, "%d", arch);
     setenv("FAKE_CUDA_ARCH", generation, 1);
-    an_ctx *cx = an_open(&(an_options){.device = "cuda", .seed = 1, .cache_dir = test_path("cache"), .verify = true});
+    an_ctx *cx = an_open(&(an_options){.device = "cuda",
+                                       .seed = 1,
+                                       .cache_dir = test_path("cache"),
+                                       .verify = true,
+                                       .recompute = how == AGAIN ? "on" : "off"});
     assert_non_null(cx);
     assert_int_equal(an_gates_rows(cx), arch == 90 ? AN_CUDA_LONGEST_PAIR_SUM : 0);
     an_tensor *w = an_param(cx, "w", AN_BF16, AN_SHAPE(K, 2 * I), AN_ZEROS),
@@ -183,7 +188,7 @@ static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, bo
     an_tensor *both = an_matmul(an_transpose(w, 0, 1), rows ? an_transpose(x, 0, 1) : x); /* [2I,N] */
     an_tensor *h = an_mul(an_silu(an_slice(both, 0, 0, I)), an_slice(both, 0, I, 2 * I)), *y = an_matmul(down, h);
     an_tensor *loss = an_mean(an_square(an_cast(y, AN_F32)), AN_ALL), *result = y;
-    if (gradient) an_backward(loss), result = an_grad(w);
+    if (how != NO_GRADIENT) an_backward(loss), result = an_grad(w);
     if (an_eval(result) != AN_OK) fail_msg("%s", an_error(cx));
     const struct an_plan *p = cx->last->plan;
     for (int s = 0; s < p->n_steps; s++) {
@@ -191,6 +196,7 @@ static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, bo
         if (!an_cuda_is_pair(cx->device, p, s, &pair)) continue;
         f.n++;
         f.kept += pair.keep;
+        f.again += p->step[s].recompute;
     }
     an_close(cx);
     fake_clean();
@@ -200,17 +206,30 @@ static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, bo
 static void on_hopper_a_gate_over_halves_of_a_product_is_its_end(void **state)
 {
     (void)state;
-    const pairs forward = pairs_of(90, 128, 33024, 97, COLUMNS, false),
-                both = pairs_of(90, 128, 33024, 97, COLUMNS, true);
+    const pairs forward = pairs_of(90, 128, 33024, 97, COLUMNS, NO_GRADIENT),
+                both = pairs_of(90, 128, 33024, 97, COLUMNS, FROM_KEPT);
     assert_int_equal(forward.n, 1);
     assert_int_equal(forward.kept, 0); /* gate and up are not stored */
     assert_int_equal(both.n, 1);
     assert_int_equal(both.kept, 1); /* the gradient reads them */
-    assert_int_equal(pairs_of(90, 128, 33024, 512, ROWS, false).n, 1);
-    assert_int_equal(pairs_of(80, 128, 33024, 97, COLUMNS, false).n, 0);
-    assert_int_equal(pairs_of(90, 96, 33024, 97, COLUMNS, false).n, 0);  /* halves that are no blocks of 64 rows */
-    assert_int_equal(pairs_of(90, 128, 33028, 97, COLUMNS, false).n, 0); /* columns that are none */
-    assert_int_equal(pairs_of(90, 128, 1024, 97, COLUMNS, false).n, 0);  /* few tiles */
+    assert_int_equal(pairs_of(90, 128, 33024, 512, ROWS, NO_GRADIENT).n, 1);
+    assert_int_equal(pairs_of(80, 128, 33024, 97, COLUMNS, NO_GRADIENT).n, 0);
+    assert_int_equal(pairs_of(90, 96, 33024, 97, COLUMNS, NO_GRADIENT).n, 0); /* halves that are no blocks of 64 rows */
+    assert_int_equal(pairs_of(90, 128, 33028, 97, COLUMNS, NO_GRADIENT).n, 0); /* columns that are none */
+    assert_int_equal(pairs_of(90, 128, 1024, 97, COLUMNS, NO_GRADIENT).n, 0);  /* few tiles */
+}
+
+/* With recomputation neither pass stores gate and up: the gradient is the end of a second product. */
+static void on_hopper_a_gates_gradient_is_the_end_of_its_product(void **state)
+{
+    (void)state;
+    const pairs again = pairs_of(90, 128, 33024, 97, COLUMNS, AGAIN);
+    assert_int_equal(again.n, 2);
+    assert_int_equal(again.kept, 0);
+    assert_int_equal(again.again, 1);
+    assert_int_equal(pairs_of(90, 128, 33024, 97, COLUMNS, FROM_KEPT).again, 0);
+    assert_int_equal(pairs_of(80, 128, 33024, 97, COLUMNS, AGAIN).n, 0);
+    assert_int_equal(pairs_of(90, 128, 16384, 97, COLUMNS, AGAIN).again, 0); /* few tiles */
 }
 
 /* r + w x, [M,N] in bf16 over K, read by a sum down its columns: how many of its products add to r as they store their result. */
@@ -282,6 +301,7 @@ int main(void)
         cmocka_unit_test(an_odd_operand_that_begins_between_16_bytes_is_the_librarys),
         cmocka_unit_test(the_parts_of_a_long_sum_fill_the_gpu),
         cmocka_unit_test(on_hopper_a_gate_over_halves_of_a_product_is_its_end),
+        cmocka_unit_test(on_hopper_a_gates_gradient_is_the_end_of_its_product),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }

@@ -370,14 +370,15 @@ static void products_of_odd_extents_are_near_the_cpus(void **state)
 enum { GATED_K = 97, GATED_I = 128, GATED_N = 33088, GATED_OUT = 64 };
 
 /* y = down (silu(gate) up) of [gate; up] = weights x, and the gradient of the weights. On Hopper the gate is the end of the product;
- * where the gradient is asked for, gate and up are stored beside it. */
-static void run_gated(const char *device, bool gradient, float *out)
+ * where the gradient is asked for, gate and up are stored beside it, or with recomputation the product is computed again, with the
+ * gradient as its end. */
+static void run_gated(const char *device, bool gradient, const char *recompute, float *out)
 {
     static float x[GATED_K * GATED_N], w[2 * GATED_I * GATED_K], v[GATED_OUT * GATED_I];
     for (uint32_t i = 0; i < GATED_K * GATED_N; i++) x[i] = 2 * an_rng_uniform(1, 3, i) - 1;
     for (uint32_t i = 0; i < 2 * GATED_I * GATED_K; i++) w[i] = an_rng_uniform(1, 4, i) - 0.5f;
     for (uint32_t i = 0; i < GATED_OUT * GATED_I; i++) v[i] = 0.2f * an_rng_uniform(1, 5, i) - 0.1f;
-    an_ctx *cx = an_open(&(an_options){.device = device});
+    an_ctx *cx = an_open(&(an_options){.device = device, .recompute = recompute});
     an_tensor *weights = an_add(an_param(cx, "w", AN_F32, AN_SHAPE(2 * GATED_I, GATED_K), AN_ZEROS),
                                 an_input(cx, AN_F32, AN_SHAPE(2 * GATED_I, GATED_K), w)),
               *all = an_cast(an_input(cx, AN_F32, AN_SHAPE(GATED_K, GATED_N), x), AN_BF16),
@@ -401,19 +402,21 @@ static void a_gate_at_the_end_of_a_product_is_near_the_cpus(void **state)
     (void)state;
     static float gpu[GATED_OUT * GATED_N], again[GATED_OUT * GATED_N], cpu[GATED_OUT * GATED_N];
     need_gpu();
-    for (int gradient = 0; gradient < 2; gradient++) {
+    static const char *const said[] = {"result", "gradient of the weights", "gradient, with the product again"};
+    for (int what = 0; what < 3; what++) {
+        const bool gradient = what > 0;
         const int n = gradient ? 2 * GATED_I * GATED_K : GATED_OUT * GATED_N;
+        const char *recompute = what == 2 ? "on" : "off";
         double apart = 0, all = 0;
-        run_gated("cuda", gradient, gpu);
-        run_gated("cuda", gradient, again);
-        run_gated("cpu", gradient, cpu);
+        run_gated("cuda", gradient, recompute, gpu);
+        run_gated("cuda", gradient, recompute, again);
+        run_gated("cpu", gradient, recompute, cpu);
         assert_memory_equal(gpu, again, sizeof *gpu * (size_t)n);
         for (int i = 0; i < n; i++) {
             apart += pow((double)gpu[i] - (double)cpu[i], 2);
             all += pow((double)cpu[i], 2);
         }
-        print_message("# %s: %.1e from the CPU's\n", gradient ? "gradient of the weights" : "result",
-                      sqrt(apart / all));
+        print_message("# %s: %.1e from the CPU's\n", said[what], sqrt(apart / all));
         assert_true(all > 0 && sqrt(apart / all) < 1e-2);
     }
 }

@@ -152,36 +152,58 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
 /* gemm_hopper.inc with an epilogue that loads and stores: the 192 accumulators of a thread leave few registers for it. */
 static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_registers(void **state)
 {
-    static const char end[] =
-        "struct an_epilogue_in {\n    an_u16 w[8];\n};\n"
-        "AN_FN void an_end(an_u16 (&x)[8], const an_u16 (&w)[8], an_u16 *y)\n{\n"
-        "    AN_UNROLL for (int k = 0; k < 8; k++)\n"
-        "        x[k] = an_bf16_bits(an_bf16_to_f32(x[k]) * an_one_plus_erf_16bit(an_bf16_to_f32(w[k])));\n"
-        "    an_wide_store(y, x);\n}\n"
+    static const char
+        end[] = "struct an_epilogue_in {\n    an_u16 w[8];\n};\n"
+                "AN_FN void an_end(an_u16 (&x)[8], const an_u16 (&w)[8], an_u16 *y)\n{\n"
+                "    AN_UNROLL for (int k = 0; k < 8; k++)\n"
+                "        x[k] = an_bf16_bits(an_bf16_to_f32(x[k]) * an_one_plus_erf_16bit(an_bf16_to_f32(w[k])));\n"
+                "    an_wide_store(y, x);\n}\n"
+                "#define AN_EPILOGUE_ARGS , const an_u16 *x0, an_u16 *y0\n"
+                "#define AN_EPILOGUE_NAMES , x0, y0\n"
+                "#define AN_EPILOGUE_LOAD(in, row, col) an_wide_load((in).w, x0 + (row) * g.n + (col))\n"
+                "#define AN_EPILOGUE_PREFETCH(row, col) an_prefetch(x0 + (row) * g.n + (col))\n"
+                "#define AN_EPILOGUE_APPLY(row, col, x, in) an_end(x, (in).w, y0 + (row) * g.n + (col))\n"
+                "AN_FN an_u32 an_gate(an_u32 x, an_u32 y)\n{\n"
+                "    float low = an_bf16_of(&x, 0) * an_sigmoid_16bit(an_bf16_of(&y, 0)), high = an_bf16_of(&x, 1) * "
+                "an_bf16_of(&y, 1);\n"
+                "    return an_bf16_bits(low) | an_bf16_bits(high) << 16;\n}\n"
+                "#define AN_EPILOGUE_PAIR(x, y) an_gate(x, y)\n"
+                "#define AN_EPILOGUE_KEEPS 1\n"
+                "#define AN_EPILOGUE_STORE(row, col, v) an_wide_store((an_u32 *)(y0 + (row) * g.n + (col)), v)\n"
+                "#define AN_EPILOGUE_STORE_X AN_EPILOGUE_STORE\n"
+                "#define AN_EPILOGUE_STORE_Y AN_EPILOGUE_STORE\n",
+        reads[] = /* a pair that reads another tensor and stores three */
+        "struct an_epilogue_in {\n    an_u32 w[4];\n};\n"
+        "AN_FN void an_gradient(const an_u32 (&x)[4], const an_u32 (&y)[4], const an_u32 (&w)[4], an_u32 *to, int "
+        "more)\n{\n"
+        "    an_u32 a[4], b[4], c[4];\n"
+        "    AN_UNROLL for (int j = 0; j < 4; j++)\n    {\n"
+        "        float low = an_bf16_of(&x[j], 0), high = an_bf16_of(&x[j], 1);\n"
+        "        float s = an_sigmoid_16bit(low), t = an_sigmoid_16bit(high);\n"
+        "        a[j] = an_bf16_product(an_bf16_pair(low * s, high * t), y[j]);\n"
+        "        b[j] = an_bf16_product(an_bf16_pair(low * s, high * t), w[j]), c[j] = an_bf16_pair(low * s * (1 - s), "
+        "high * t * (1 - t));\n"
+        "    }\n"
+        "    an_wide_store(to, a), an_wide_store(to + more, b), an_wide_store(to + 2 * more, c);\n}\n"
         "#define AN_EPILOGUE_ARGS , const an_u16 *x0, an_u16 *y0\n"
         "#define AN_EPILOGUE_NAMES , x0, y0\n"
-        "#define AN_EPILOGUE_LOAD(in, row, col) an_wide_load((in).w, x0 + (row) * g.n + (col))\n"
+        "#define AN_EPILOGUE_READS 1\n"
+        "#define AN_EPILOGUE_LOAD(in, row, col) an_wide_load((in).w, (const an_u32 *)(x0 + (row) * g.n + (col)))\n"
         "#define AN_EPILOGUE_PREFETCH(row, col) an_prefetch(x0 + (row) * g.n + (col))\n"
-        "#define AN_EPILOGUE_APPLY(row, col, x, in) an_end(x, (in).w, y0 + (row) * g.n + (col))\n"
-        "AN_FN an_u32 an_gate(an_u32 x, an_u32 y)\n{\n"
-        "    float low = an_bf16_of(&x, 0) * an_sigmoid_16bit(an_bf16_of(&y, 0)), high = an_bf16_of(&x, 1) * "
-        "an_bf16_of(&y, 1);\n"
-        "    return an_bf16_bits(low) | an_bf16_bits(high) << 16;\n}\n"
-        "#define AN_EPILOGUE_PAIR(x, y) an_gate(x, y)\n"
-        "#define AN_EPILOGUE_KEEPS 1\n"
-        "#define AN_EPILOGUE_STORE(row, col, v) an_wide_store((an_u32 *)(y0 + (row) * g.n + (col)), v)\n"
-        "#define AN_EPILOGUE_STORE_X AN_EPILOGUE_STORE\n"
-        "#define AN_EPILOGUE_STORE_Y AN_EPILOGUE_STORE\n";
+        "#define AN_EPILOGUE_APPLY(row, col, x, y, in) an_gradient(x, y, (in).w, (an_u32 *)(y0 + (row) * g.n + (col)), "
+        "g.m * g.n)\n";
     static const char *const files[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
                                         "src/kernels/dialect/loops_gpu.h", "src/kernels/dialect/hopper.h",
                                         "src/kernels/gpu/gemm_hopper_args.h"};
     const size_t capacity = 1u << 18;
     (void)state;
     if (!compiler.library) test_skip(NVRTC_ABSENT);
-    static const bool forms[][3] = {{0, 1, 0}, {0, 1, 1}, {1, 0, 0}, {1, 1, 1}}; /* a pair; A, B along k */
+    static const struct form {
+        bool pair, reads, a_along_k, b_along_k;
+    } forms[] = {{0, 0, 1, 0}, {0, 0, 1, 1}, {1, 0, 0, 0}, {1, 0, 1, 1}, {1, 1, 0, 0}, {1, 1, 1, 1}};
     for (size_t form = 0; form < COUNT_OF(forms); form++) {
-        const bool pair = forms[form][0], a_along_k = forms[form][1], b_along_k = forms[form][2];
-        char *text = malloc(capacity), *log = NULL, what[64];
+        const bool pair = forms[form].pair, a_along_k = forms[form].a_along_k, b_along_k = forms[form].b_along_k;
+        char *text = malloc(capacity), *log = NULL, what[80];
         long spilled = 0;
         assert_non_null(text);
         size_t at = (size_t)snprintf(text, capacity,
@@ -189,10 +211,10 @@ static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_reg
                                      "#define AN_PAIR %d\n#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n",
                                      pair, a_along_k, b_along_k);
         for (size_t i = 0; i < COUNT_OF(files); i++) kernel_append(text, capacity, &at, files[i]);
-        at += (size_t)snprintf(text + at, capacity - at, "%s", end);
+        at += (size_t)snprintf(text + at, capacity - at, "%s", forms[form].reads ? reads : end);
         kernel_append(text, capacity, &at, "src/kernels/gpu/gemm_hopper.inc");
-        snprintf(what, sizeof what, "a%s GEMM for Hopper, A along %c, B along %c", pair ? " pair's" : "",
-                 a_along_k ? 'k' : 'm', b_along_k ? 'k' : 'n');
+        snprintf(what, sizeof what, "a%s GEMM for Hopper%s, A along %c, B along %c", pair ? " pair's" : "",
+                 forms[form].reads ? " that reads" : "", a_along_k ? 'k' : 'm', b_along_k ? 'k' : 'n');
         char *cubin = nvrtc_cubin_for(&compiler, text, "gemm_hopper", "sm_90a", 0, &log);
         if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
             fail_msg("%s: %s", what, log ? log : "no log");

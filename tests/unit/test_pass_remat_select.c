@@ -45,6 +45,50 @@ static void a_product_of_two_values_is_selected_where_the_backward_pass_keeps_bo
     assert_false(gate_is_selected(true));
 }
 
+typedef enum halves {
+    BOTH,
+    ONE,
+    AND_WHOLE
+} halves; /* which rows of the product are read: gate alone; a root shows all */
+
+/* a = tanh(gate) up of [gate; up] = w x in bf16, for a device that gates rows of sums up to `longest`: is the product selected? */
+static bool product_is_selected(int64_t longest, int32_t columns, halves of)
+{
+    enum { I = 128, K = 97 };
+    plan_case p;
+    plan_open(&p);
+    p.target.gates_rows = longest;
+    p.target.library_gemm = true;
+    an_tensor *w = case_leaf(&p.c, AN_LEAF_PARAM, AN_BF16, AN_SHAPE(2 * I, K), -1, 1),
+              *x = case_leaf(&p.c, AN_LEAF_PARAM, AN_BF16, AN_SHAPE(K, columns), -1, 1),
+              *down = case_leaf(&p.c, AN_LEAF_PARAM, AN_BF16, AN_SHAPE(8, I), -1, 1);
+    an_tensor *both = MATMUL(w, x), *gate = an_slice_at(AT, both, 0, 0, I, 1);
+    an_tensor *up = of == ONE ? gate : an_slice_at(AT, both, 0, I, 2 * I, 1);
+    an_tensor *y = an_cast_at(AT, MATMUL(down, MUL(an_tanh_at(AT, gate), up)), AN_F32);
+    an_tensor *loss = an_reshape_at(AT, SUM(MUL(y, y), AN_ALL), (an_shape){.rank = 0});
+    if (an_graph_backward(p.c.g, loss) != AN_OK) fail_msg("%s", p.c.cx.err.text);
+    p.rq.recompute = AN_RECOMPUTE_ON;
+    p.rq.loss = loss->id;
+    plan_root(&p, loss);
+    plan_root(&p, an_graph_grad(p.c.g, w));
+    if (of == AND_WHOLE) plan_root(&p, both);
+    plan_run(&p, "remat_select");
+    const bool selected = plan_node(&p, both)->remat;
+    plan_close(&p);
+    return selected;
+}
+
+static void a_product_is_selected_where_its_halves_are_gated(void **state)
+{
+    (void)state;
+    assert_true(product_is_selected(1024, 33024, BOTH));
+    assert_false(product_is_selected(96, 33024, BOTH));
+    assert_false(product_is_selected(0, 33024, BOTH));
+    assert_false(product_is_selected(1024, 1024, BOTH)); /* few tiles */
+    assert_false(product_is_selected(1024, 33024, ONE));
+    assert_false(product_is_selected(1024, 33024, AND_WHOLE));
+}
+
 static void without_recomputation_nothing_is_selected(void **state)
 {
     (void)state;
@@ -95,6 +139,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_activation_that_the_backward_pass_reads_is_selected),
         cmocka_unit_test(a_product_of_two_values_is_selected_where_the_backward_pass_keeps_both),
+        cmocka_unit_test(a_product_is_selected_where_its_halves_are_gated),
         cmocka_unit_test(without_recomputation_nothing_is_selected),
         cmocka_unit_test(a_value_whose_copy_outgrew_a_kernel_is_kept),
         cmocka_unit_test(outputs_of_a_group_are_its_stored_members_in_order),

@@ -201,6 +201,7 @@ bool an_cuda_is_pair(const an_device *d, const an_plan *p, int32_t s, an_gemm_pa
     if (c->slot != AN_SLOT_ARENA || c->value < 0 || program->rows * 2 != spec->m || program->cols != spec->n)
         return false;
     if (!can_be_pair(d, spec, &out->gemm)) return false;
+    out->keep = p->value[c->value].inside >= 0 || p->value[c->value].last > s + 1;
     for (int i = 0; i < 2; i++)
         if (gemm->arg[i].slot < 0 || gemm->arg[i].offset % 16) return false;
     for (int i = 0; i < loop->n_args; i++) {
@@ -208,13 +209,14 @@ bool an_cuda_is_pair(const an_device *d, const an_plan *p, int32_t s, an_gemm_pa
         if (a->slot == c->slot && a->offset == c->offset && a->value == c->value) {
             if (out->arg >= 0 || a->written) return false;
             out->arg = i;
-        } else if (overlap(p, a, c) || (a->written && (overlap(p, a, &gemm->arg[0]) || overlap(p, a, &gemm->arg[1])))) {
-            return false; /* what the loop writes would be read by other blocks of the GEMM */
+        } else if ((out->keep && overlap(p, a, c)) ||
+                   (a->written && (overlap(p, a, &gemm->arg[0]) || overlap(p, a, &gemm->arg[1])))) {
+            return false; /* what the loop writes would be read by other blocks of the GEMM, or is where these store it */
         }
     }
-    out->keep = p->value[c->value].inside >= 0 || p->value[c->value].last > s + 1;
     out->gemm.fused = out->gemm.pair = true;
-    return out->arg >= 0 && an_render_gpu_can_pair(program, out->arg);
+    const an_gpu_pair form = out->arg >= 0 ? an_render_gpu_can_pair(program, out->arg) : AN_GPU_NO_PAIR;
+    return form == AN_GPU_GATE || (form == AN_GPU_GATE_GRADIENT && !out->keep);
 }
 
 cu_result an_cuda_operand_map(an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, int which, cu_pointer at,
