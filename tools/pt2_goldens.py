@@ -327,6 +327,7 @@ def layers():
     yield "ce_image", Net(lambda m, x, y: F.cross_entropy(x, y)), (image, ints(4, 2, 9, 7))
     yield "ce_soft", Net(lambda m, x, y: F.cross_entropy(x, y.softmax(1))), (logits, draw(7, 5, seed=9))
     yield "nll", Net(lambda m, x, y: F.nll_loss(x.log_softmax(1), y)), (logits, labels)
+    yield "autocast_off", WithoutAutocast(), (seq,)
     yield "tied", Net(lambda m, x: F.linear(m.e(x), m.e.weight), e=nn.Embedding(7, 4)), (ints(7, 2, 3),)
 
 
@@ -450,6 +451,23 @@ def inverted_residual():
     return nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU6(inplace=True), nn.Conv2d(8, 8, 3, 1, 1, groups=8, bias=False), nn.BatchNorm2d(8), nn.ReLU6(inplace=True), nn.Conv2d(8, 4, 1, bias=False), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(), nn.Linear(4, 5))
 
 
+class WithoutAutocast(nn.Module):
+    """A region that turns autocast off, as code of rotary positions has it, inside of another one without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(6, 4)
+        self.register_buffer("f", torch.arange(4.0))
+
+    def forward(self, x):
+        y = self.a(x)
+        with torch.autocast("cpu", enabled=False):
+            z = y * self.f.cos()
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            q = y * 2
+        return z + q * y
+
+
 def whole():
     image, ids = draw(2, 3, 40, 40), ints(17, 2, 8)
     labels = ints(17, 2, 8).flip(0)
@@ -510,7 +528,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off".split())
 
 
 def write_planes(path):

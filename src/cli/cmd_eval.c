@@ -11,7 +11,7 @@ typedef struct eval_values {
     int64_t threads, batch_size, step;
     an_dtype dtype;
     bool best;
-    char device[AN_CONFIG_TEXT_BYTES], submission[AN_CONFIG_TEXT_BYTES];
+    char device[AN_CONFIG_TEXT_BYTES], submission[AN_CONFIG_TEXT_BYTES], data[AN_CONFIG_TEXT_BYTES];
 } eval_values;
 
 #define AT(name) offsetof(eval_values, name)
@@ -20,6 +20,7 @@ static const an_config_field fields[] = {
     {"step", AN_CONFIG_INT, AT(step), "-1", -1, 9e15, NULL, "of a run: the checkpoint after so many updates"},
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL, "float32, bfloat16 or float16, of matrix products"},
     {"batch_size", AN_CONFIG_INT, AT(batch_size), "0", 0, 1 << 20, NULL, "samples at a time; 0: as in training"},
+    {"data", AN_CONFIG_TEXT, AT(data), "", 0, 0, NULL, "as the word DATA; empty: the run's validation split"},
     {"submission", AN_CONFIG_TEXT, AT(submission), "", 0, 0, NULL,
      "of data whose tests are answered by a file: that file; empty: submission.json in the run's folder"},
     {"device", AN_CONFIG_TEXT, AT(device), "auto", 0, 0, NULL, "where to run"},
@@ -121,10 +122,13 @@ an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code)
     an_session *r = NULL;
     AN_TRY(an_config_defaults(err, &an_eval_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_eval_keys, &v}, 1));
+    if (args->n_words == 2 && *v.data)
+        return an_fail(err, AN_E_USAGE, "eval: the data twice: the word %.200s and data=%.200s; give one",
+                       args->words[1], v.data);
     AN_TRY(submission_path(err, args->words[0], v.submission, submission));
     AN_TRY(an_cli_open_weights(err, args->words[0], v.best, v.step, &c, &st));
-    const int whole = args->n_words == 2 ? AN_RUN_WHOLE_FILE : 0;
-    if (whole) snprintf(c.data, sizeof c.data, "%s", args->words[1]);
+    const int whole = args->n_words == 2 || *v.data ? AN_RUN_WHOLE_FILE : 0;
+    if (whole) snprintf(c.data, sizeof c.data, "%s", *v.data ? v.data : args->words[1]);
     if (v.batch_size) c.batch_size = v.batch_size;
     snprintf(c.device, sizeof c.device, "%s", v.device);
     c.threads = v.threads;

@@ -246,6 +246,20 @@ static an_status check_fit(an_err *err, const plan_values *v, uint64_t *budget)
     return an_bytes_parse(err, "fit", v->fit, budget);
 }
 
+/* link= says nothing of one device, nor of several without the time of an update. */
+static an_status check_link(an_err *err, const an_args *args, const plan_values *v)
+{
+    bool given = false;
+    for (size_t i = 0; i < args->n_settings; i++) given = given || strcmp(args->settings[i].key, "link") == 0;
+    if (given && AN_MAX(v->scaling.devices, v->scaling.ranks) < 2)
+        return an_fail(err, AN_E_USAGE,
+                       "link= is what connects several devices: add devices=2 or more, and update_ms=");
+    if (given && !(v->scaling.update_ms > 0))
+        return an_fail(err, AN_E_USAGE,
+                       "link= is for a prediction: add update_ms=, the time of an update of one device");
+    return AN_OK;
+}
+
 an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
@@ -259,6 +273,7 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_args_apply_run(err, args, &an_plan_keys, &v, &c));
     AN_TRY(an_run_dir_check_output(err, v.svg));
     AN_TRY(an_train_config_check(err, &c));
+    AN_TRY(check_link(err, args, &v));
     plan_for_absent(&c);
     if (*v.fit) AN_TRY(check_fit(err, &v, &budget));
     an_status status = an_plan_be_rank(err, &v.scaling, &c);

@@ -47,6 +47,7 @@ static void put_json(an_text *out, const an_session *r, const an_step_trace *t)
     an_text_printf(out, ",\"micro_batches\":%lld,\"stages\":[", (long long)t->micro_batches);
     for (int i = 0; i < AN_N_STAGES; i++) {
         const an_stage *s = &t->stage[i];
+        if (!an_step_trace_has(t, i)) continue;
         an_text_printf(out, "%s{\"stage\":\"%s\",\"where\":\"%s\",\"bytes\":%llu,\"flops\":%llu,\"launches\":%d,",
                        i ? "," : "", s->name, s->where, (unsigned long long)s->bytes, (unsigned long long)s->flops,
                        s->launches);
@@ -77,7 +78,8 @@ an_status an_plan_trace(an_err *err, const an_session *r, const an_estimate *p, 
     if (json) {
         put_json(&out, r, &t);
     } else {
-        for (int i = 0; i < AN_N_STAGES; i++) put_stage(&out, i, &t.stage[i]);
+        for (int i = 0, n = 0; i < AN_N_STAGES; i++)
+            if (an_step_trace_has(&t, i)) put_stage(&out, n++, &t.stage[i]);
         put_changes(&out, &t);
     }
     return an_print_line(err, &out);

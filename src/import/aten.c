@@ -130,6 +130,8 @@ static const char *reason(const char *target)
                                           "where.default"};
     static const char *const complex_numbers[] = {"fft_",         "_fft_", "stft",   "istft", "view_as_complex",
                                                   "view_as_real", "polar", "complex"};
+    if (strcmp(target, "higher_order.wrap_with_autocast") == 0)
+        return "autocast inside of the model: leave it out, dtype=bfloat16 trains in mixed precision";
     if (strncmp(target, "aten.", 5) != 0) return NULL;
     for (size_t i = 0; i < AN_COUNT(by_data); i++) {
         const size_t n = strlen(by_data[i]);
@@ -141,7 +143,7 @@ static const char *reason(const char *target)
     return strstr(target, "ctc_loss") ? "its lengths are data" : NULL;
 }
 
-static an_status refuse_missing(an_err *err, const an_pt2_graph *g, int32_t kinds)
+static an_status refuse_missing(an_err *err, const an_pt2_graph *g, int32_t kinds, int32_t all)
 {
     an_text list = {0};
     int32_t named = 0;
@@ -161,7 +163,7 @@ static an_status refuse_missing(an_err *err, const an_pt2_graph *g, int32_t kind
         list.failed
             ? an_fail_nomem(err, g->archive->path, 0)
             : an_fail(err, AN_E_UNSUPPORTED, "%s: %d of %d kinds of operations are not there: %s%s", g->archive->path,
-                      (int)(kinds < named ? named : kinds), (int)g->n_nodes, list.data, named < kinds ? "; ..." : "");
+                      (int)(kinds < named ? named : kinds), (int)all, list.data, named < kinds ? "; ..." : "");
     an_text_free(&list);
     return status;
 }
@@ -184,7 +186,7 @@ static const an_pt2_node **sorted(const an_pt2_graph *g)
 an_status an_aten_resolve(an_err *err, an_pt2_graph *g)
 {
     const an_pt2_node **order = sorted(g);
-    int32_t missing = 0;
+    int32_t missing = 0, kinds = 0;
     bool in_place;
     if (!order) return an_fail_nomem(err, g->archive->path, 0);
     for (int32_t i = 0; i < g->n_nodes; i++) {
@@ -192,10 +194,11 @@ an_status an_aten_resolve(an_err *err, an_pt2_graph *g)
         an_pt2_node *n = &g->node[order[i] - g->node];
         n->rule = again ? order[i - 1]->rule : an_aten_find(n->target, &in_place);
         n->in_place = again ? order[i - 1]->in_place : in_place;
+        kinds += !again;
         missing += !again && !order[i]->rule;
     }
     free(order);
-    if (missing) return refuse_missing(err, g, missing);
+    if (missing) return refuse_missing(err, g, missing, kinds);
     for (int32_t i = 0; i < g->n_nodes; i++) AN_TRY(resolve_args(err, g, &g->node[i]));
     return AN_OK;
 }

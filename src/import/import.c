@@ -356,6 +356,21 @@ void an_import_release(an_import_model *m)
 
 /* ---- a step */
 
+/* The sentence for an input whose shape is `have`; an axis that may have any length is written as *. */
+static an_status refuse_shape(an_build *b, const char *name, const an_built_value *v, const an_shape *have,
+                              const an_pt2_value *want)
+{
+    char is[128] = "", was[128] = "";
+    for (int k = 0, n = 0; k < have->rank; k++)
+        n += snprintf(is + n, sizeof is - (size_t)n, "%s%lld", k ? "," : "",
+                      (long long)have->dim[v->last ? an_last_axis(k, have->rank) : k] % 100000000000000);
+    for (int k = 0, n = 0; k < want->rank && k < 8; k++)
+        n += want->symbolic[k] ? snprintf(was + n, sizeof was - (size_t)n, "%s*", k ? "," : "")
+                               : snprintf(was + n, sizeof was - (size_t)n, "%s%lld", k ? "," : "",
+                                          (long long)want->dim[k] % 100000000000000);
+    return an_build_refuse(b, AN_E_SHAPE, "input %.60s is [%s], the model was exported for [%s]", name, is, was);
+}
+
 static an_status set_inputs(an_build *b, const an_import_model *m, an_tensor *const *in, const bool *last)
 {
     int user = 0;
@@ -378,9 +393,7 @@ static an_status set_inputs(an_build *b, const an_import_model *m, an_tensor *co
         bool same = s.rank == want->rank;
         for (int k = 0; same && k < s.rank; k++)
             same = want->symbolic[k] || s.dim[v->last ? an_last_axis(k, s.rank) : k] == want->dim[k];
-        if (!same)
-            return an_build_refuse(b, AN_E_SHAPE, "input %.60s has another shape than the model was exported with",
-                                   x->name ? x->name : "");
+        if (!same) return refuse_shape(b, x->name ? x->name : "", v, &s, want);
         v->t = an_dtype_of(t) == dtype ? t : an_cast_at(AN_AT, t, dtype);
     }
     return AN_OK;

@@ -287,7 +287,7 @@ static an_status leave_region(reader *r, names *scope, const json_t *result, int
 
 /* Binds the region's inputs to the node's arguments, puts its nodes here, then its results. */
 static an_status read_region_in(reader *r, names *scope, names *inner, const json_t *node, const json_t *graph,
-                                bool grad)
+                                size_t before, bool grad)
 {
     const json_t *inputs = json_object_get(graph, "inputs"), *outputs = json_object_get(graph, "outputs"),
                  *given = json_object_get(node, "inputs"), *results = json_object_get(node, "outputs");
@@ -295,14 +295,14 @@ static an_status read_region_in(reader *r, names *scope, names *inner, const jso
     size_t n_results = json_array_size(results);
     const json_t *first = json_array_get(results, 0), *list = json_object_get(first, "as_tensors");
     if (list) n_results = json_array_size(list);
-    if (json_array_size(inputs) + 2 != json_array_size(given) || json_array_size(outputs) != n_results)
+    if (json_array_size(inputs) + before != json_array_size(given) || json_array_size(outputs) != n_results)
         return damaged(r, "a region has other inputs or results than its node");
     for (size_t i = 0; i < json_array_size(inputs); i++) {
         an_pt2_arg outer;
         const json_t *input = json_array_get(inputs, i);
         const char *tensor = json_string_value(json_object_get(json_object_get(input, "as_tensor"), "name"));
         const char *symbol = json_string_value(json_object_get(json_object_get(input, "as_sym_int"), "as_name"));
-        AN_TRY(read_arg(r, scope, json_object_get(json_array_get(given, i + 2), "arg"), false, &outer));
+        AN_TRY(read_arg(r, scope, json_object_get(json_array_get(given, i + before), "arg"), false, &outer));
         bool bound = true;
         if (outer.kind == AN_ARG_TENSOR && tensor)
             bound = an_map_set(&inner->tensors, key_of(tensor), (uint64_t)outer.value);
@@ -325,16 +325,28 @@ static an_status read_region_in(reader *r, names *scope, names *inner, const jso
     return AN_OK;
 }
 
-static an_status read_region(reader *r, names *scope, const json_t *node)
+/* Argument i of a node, of this kind ("as_bool"). */
+static const json_t *argument(const json_t *node, size_t i, const char *kind)
 {
-    const json_t *given = json_object_get(node, "inputs");
-    const json_t *flag = json_object_get(json_object_get(json_array_get(given, 0), "arg"), "as_bool");
-    const json_t *region =
-        json_object_get(json_object_get(json_object_get(json_array_get(given, 1), "arg"), "as_graph"), "graph");
+    return json_object_get(json_object_get(json_array_get(json_object_get(node, "inputs"), i), "arg"), kind);
+}
+
+/* Whether a node is a region in which autocast is off: its operations are those of a model without it. */
+static bool is_autocast_off(const char *target, const json_t *node)
+{
+    return strcmp(target, "higher_order.wrap_with_autocast") == 0 && json_is_false(argument(node, 2, "as_bool"));
+}
+
+/* Of wrap_with_set_grad_enabled (a flag, the graph, its arguments) or of wrap_with_autocast (device, dtype, whether it is on, a cache, the
+ * graph, its arguments). */
+static an_status read_region(reader *r, names *scope, const json_t *node, bool autocast)
+{
+    const json_t *flag = argument(node, autocast ? 2 : 0, "as_bool");
+    const json_t *region = json_object_get(argument(node, autocast ? 4 : 1, "as_graph"), "graph");
     names inner = {{0}, {0}};
     if (!json_is_boolean(flag) || !json_is_object(region)) return damaged(r, "a region has no graph");
     if (++r->depth > AN_PT2_MAX_REGIONS) return damaged(r, "regions are nested too deep");
-    an_status status = read_region_in(r, scope, &inner, node, region, json_is_true(flag));
+    an_status status = read_region_in(r, scope, &inner, node, region, autocast ? 5 : 2, autocast || json_is_true(flag));
     an_map_free(&inner.tensors);
     an_map_free(&inner.symbols);
     r->depth--;
@@ -351,7 +363,8 @@ static an_status read_node(reader *r, names *scope, const json_t *node)
     if (!target || json_array_size(in) > AN_PT2_MAX_ARGS || json_array_size(out) > AN_PT2_MAX_ARGS)
         return damaged(r, "a node has no target");
     if (strncmp(target, "torch.ops.", 10) == 0) target += 10;
-    if (strcmp(target, "higher_order.wrap_with_set_grad_enabled") == 0) return read_region(r, scope, node);
+    if (strcmp(target, "higher_order.wrap_with_set_grad_enabled") == 0) return read_region(r, scope, node, false);
+    if (is_autocast_off(target, node)) return read_region(r, scope, node, true);
     AN_TRY(new_node(r, target, (int32_t)json_array_size(in), (int32_t)json_array_size(out), &n));
     n->module = module_of(r, metadata);
     n->place = place_of(r, metadata);

@@ -142,7 +142,7 @@ static an_status variance(an_build *b, const an_pt2_node *n, int dims, double co
     const an_axes mask = axes_of(b, n, dims, &x);
     const double count = count_of(x.t, mask), left = AN_MAX(0, count - correction);
     an_tensor *t = an_mul_num_at(AN_AT, reduced(an_widen(x.t), mask, an_var_at), count / left);
-    finish(b, n, 0, root ? root_of(b, t) : t, x.last, mask, keep);
+    finish(b, n, 0, an_as_result(b, n, 0, root ? root_of(b, t) : t), x.last, mask, keep);
     return AN_OK;
 }
 
@@ -163,7 +163,7 @@ static an_status with_mean(an_build *b, const an_pt2_node *n, bool root)
     const an_axes mask = axes_of(b, n, all ? -1 : 1, &x);
     const bool keep = !all && an_in_bool(b, n, 3);
     const double correction = all ? an_in_bool(b, n, 1) : by_dim ? an_in_bool(b, n, 2) : correction_of(b, n);
-    finish(b, n, 1, reduced(an_widen(x.t), mask, an_mean_at), x.last, mask, keep);
+    finish(b, n, 1, an_as_result(b, n, 1, reduced(an_widen(x.t), mask, an_mean_at)), x.last, mask, keep);
     return variance(b, n, all ? -1 : 1, correction, keep, root);
 }
 an_status an_rule_var_mean(an_build *b, const an_pt2_node *n)
@@ -225,7 +225,7 @@ static an_status norm(an_build *b, const an_pt2_node *n, double p, int dims, boo
 {
     an_built_value x = an_in_value(b, n, 0);
     const an_axes mask = axes_of(b, n, dims, &x);
-    finish(b, n, 0, norm_of(b, an_widen(x.t), mask, p), x.last, mask, keep);
+    finish(b, n, 0, an_as_result(b, n, 0, norm_of(b, an_widen(x.t), mask, p)), x.last, mask, keep);
     return AN_OK;
 }
 

@@ -496,7 +496,7 @@ static an_status shift(an_build *b, const an_pt2_node *n, an_fn2 *fn)
     two(b, n, &x, &y, false);
     if (an_is_float(x)) return an_build_refuse(b, AN_E_UNSUPPORTED, "bits of floats");
     an_tensor *by = an_as(y, AN_F32), *two_to = an_pow_at(AN_AT, an_num(by, b->cx, 2), by);
-    an_out(b, n, 0, fn(AN_AT, x, an_as(an_round_at(AN_AT, two_to), AN_I32)));
+    an_out(b, n, 0, an_in_range(b, n, 0, fn(AN_AT, x, an_as(an_round_at(AN_AT, two_to), AN_I32))));
     return AN_OK;
 }
 

@@ -7,7 +7,8 @@
 
 static an_stage_kind stage_of(const an_launch *l)
 {
-    return strcmp(l->phase, "forward") == 0    ? AN_STAGE_FORWARD
+    return l->exchange                         ? AN_STAGE_EXCHANGE
+           : strcmp(l->phase, "forward") == 0  ? AN_STAGE_FORWARD
            : strcmp(l->phase, "backward") == 0 ? AN_STAGE_BACKWARD
                                                : AN_STAGE_UPDATE;
 }
@@ -32,6 +33,11 @@ void an_step_trace_add(an_step_trace *t, int i, const an_launch *l)
     }
     c->last = i;
     c->bytes += l->bytes;
+}
+
+bool an_step_trace_has(const an_step_trace *t, int i)
+{
+    return i != AN_STAGE_EXCHANGE || t->stage[i].launches > 0;
 }
 
 static uint64_t batch_bytes(const an_train_config *c)
@@ -66,7 +72,8 @@ static void tell_launches(const an_train_config *c, const an_estimate *p, an_ste
 {
     char text[16];
     an_stage *forward = &t->stage[AN_STAGE_FORWARD], *backward = &t->stage[AN_STAGE_BACKWARD],
-             *update = &t->stage[AN_STAGE_UPDATE];
+             *exchange = &t->stage[AN_STAGE_EXCHANGE], *update = &t->stage[AN_STAGE_UPDATE];
+    const bool beside = c->overlap && !c->exact && c->exchange_dtype == AN_F32 && strcmp(c->shard, "none") == 0;
     for (an_stage *s = forward; s <= update; s++) {
         if (s->fallbacks)
             TELL(s->waits, "yes: %d of its launches run on the CPU, for which the GPU must end", s->fallbacks);
@@ -75,18 +82,17 @@ static void tell_launches(const an_train_config *c, const an_estimate *p, an_ste
         else
             TELL(s->waits, "the host is the device: it computes");
     }
-    const bool exchanges = an_comm_ranks(c->comm) > 1;
-    if (exchanges && !update->fallbacks)
-        TELL(update->waits, "%s",
-             t->apart ? "no: it is queued; the GPU waits for the gradients of the other ranks"
-                      : "for the gradients of the other ranks; then the host computes");
+    TELL(exchange->waits, "%s",
+         !t->apart ? "for what the other ranks have computed"
+         : beside  ? "no: it is queued, beside the backward pass; the update waits for it"
+                   : "no: it is queued; the GPU waits for the other ranks");
+    TELL(exchange->fails, "a rank that ends, hangs or falls behind: \"wait_ms\" in ranks.jsonl");
     TELL(forward->fails, "memory: %s of activations are kept for the backward pass; recompute=on, or a smaller batch",
          an_bytes_text((double)p->bill.activation_bytes, text));
     TELL(backward->fails, "a gradient that is not finite; nan=%.20s says what happens then", c->nan);
     TELL(update->fails, "%s",
-         exchanges            ? "a rank that ends, hangs or falls behind: \"wait_ms\" in ranks.jsonl"
-         : c->dtype == AN_F16 ? "updates skipped because the loss scale was too large: \"skipped\" in metrics.jsonl"
-                              : "a learning rate that is too large: the loss rises some updates later");
+         c->dtype == AN_F16 ? "updates skipped because the loss scale was too large: \"skipped\" in metrics.jsonl"
+                            : "a learning rate that is too large: the loss rises some updates later");
 }
 
 static void tell_read(const an_train_config *c, const an_step_trace *t, an_stage *read)
@@ -113,7 +119,7 @@ bool an_plans_for_gpu(const an_ctx *cx)
 
 void an_step_trace_make(const an_session *r, const an_estimate *p, an_step_trace *out)
 {
-    static const char *const names[] = {"batch", "move", "forward", "backward", "optimizer", "loss read"};
+    static const char *const names[] = {"batch", "move", "forward", "backward", "exchange", "optimizer", "loss read"};
     const an_train_config *c = &r->cfg;
     an_device_facts device = {0};
     *out = (an_step_trace){.micro_batches = an_train_micros(c)};
@@ -130,6 +136,9 @@ void an_step_trace_make(const an_session *r, const an_estimate *p, an_step_trace
     s[AN_STAGE_MOVE].bytes = p->bill.input_bytes;
     s[AN_STAGE_READ].bytes = (uint64_t)an_step_sums(c) * sizeof(float);
     s[AN_STAGE_UPDATE].times = s[AN_STAGE_READ].times = 1;
+    const bool each = c->exact || strcmp(c->shard, "gradients") == 0 || strcmp(c->shard, "weights") == 0;
+    if (!each) s[AN_STAGE_EXCHANGE].times = 1;
+    TELL(s[AN_STAGE_EXCHANGE].where, "%s, %d ranks", device.name, an_comm_ranks(c->comm));
     s[AN_STAGE_READ].per_updates = c->log_interval;
     s[AN_STAGE_MOVE].boundary = s[AN_STAGE_READ].boundary = out->apart;
     an_launch l;

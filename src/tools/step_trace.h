@@ -18,6 +18,7 @@ typedef enum an_stage_kind {
     AN_STAGE_MOVE,
     AN_STAGE_FORWARD,
     AN_STAGE_BACKWARD,
+    AN_STAGE_EXCHANGE, /* of several ranks alone: without launches it is no stage */
     AN_STAGE_UPDATE,
     AN_STAGE_READ,
     AN_N_STAGES
@@ -54,6 +55,8 @@ typedef struct an_step_trace {
 
 /* Whether plans of the context are for a GPU, here or absent (null:cuda). */
 bool an_plans_for_gpu(const an_ctx *cx);
+/* Whether stage i is one of this update: what ranks exchange is where there are several. */
+bool an_step_trace_has(const an_step_trace *t, int i);
 /* Of the plan that the session made last, which an_estimate_run leaves as the update's. */
 void an_step_trace_make(const an_session *r, const an_estimate *p, an_step_trace *out);
 /* Adds launch `i` of the plan to its stage; called in the plan's order. Part of the above, declared for tests. */

@@ -41,6 +41,15 @@ run plan gpt2 device=null:cuda data=corpus gradient_accumulation_steps=5 --trace
 code_is 0; says stdout "host to null:cuda"; says stdout "5 batches in an update"; says stdout "hot path:   0"
 run plan gpt2 device=null:cuda data=corpus gradient_accumulation_steps=5 --trace --json
 code_is 0; one_line stdout; equal "$(value "$dir/stdout" deliberate_changes)" 6 "deliberate changes"
+run plan macbook ranks=2 gradient_accumulation_steps=2 --json
+launches=$(value "$dir/stdout" launches)
+run plan macbook ranks=2 gradient_accumulation_steps=2 --trace
+code_is 0; grep -q '^5 exchange  *on cpu, 2 ranks: ' "$dir/stdout" || fault "no exchange of two ranks: $(cat "$dir/stdout")"
+equal "$(sed -n 's/.* \([0-9]*\) launch.*/\1/p' "$dir/stdout" | awk '{ n += $1 } END { print n }')" "$launches" "launches of a rank's stages"
+run plan macbook link=pcie
+code_is 1; says stderr "link= is what connects several devices: add devices=2"
+run plan macbook link=pcie devices=2 gradient_accumulation_steps=2
+code_is 1; says stderr "add update_ms="
 ok "a step is told stage by stage, with its changes of backend"
 
 run plan macbook threads=2 --what-if batch/2 --what-if seq/2 --what-if n_layer=8

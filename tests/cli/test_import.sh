@@ -33,6 +33,13 @@ code_is 0
 equal "$(state_hash "$dir/a")" "$(state_hash "$dir/b")" "state after 40 updates, resumed after 20 without the archive"
 run eval "$dir/a" --json
 code_is 0; has_keys "$dir/stdout" samples loss accuracy
+run eval "$dir/a" "$dir/data" --json
+code_is 0
+whole=$(cat "$dir/stdout")
+run eval "$dir/a" data="$dir/data" --json
+code_is 0; equal "$(cat "$dir/stdout")" "$whole" "an evaluation of data=DIR and of the word DIR"
+run eval "$dir/a" "$dir/data" data="$dir/data"
+code_is 1; says stderr "the data twice"
 ok "a run goes on to the same bits without the archive"
 
 run predict "$dir/a" "$from/rows.npy"

@@ -30,7 +30,10 @@ shown() { # WHAT UNIT GROW COMMAND: COMMAND's line was drawn, and at its end tak
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do
         began=$(date +%s)
         eval "set -- \"\$1\" \"\$2\" \"\$3\" \"\$4\" \"$4\""
-        script -qec "$program $5" /dev/null </dev/null >"$dir/shown" 2>&1
+        script -qec "$program $5" /dev/null </dev/null >"$dir/shown" 2>&1 || { # more work would not help
+            fault "$5: it ended with $?: $(tail -c 300 "$dir/shown")"
+            return
+        }
         grep -qE "$1.* of .*$2, [0-9]+ %, .* left" "$dir/shown" && break
         [ $(($(date +%s) - began)) -ge 5 ] && break
         eval "$3"
