@@ -42,9 +42,10 @@ void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along
     an_text_puts(out, an_embed_gemm_hopper_inc);
 }
 
-void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bool keep, bool a_along_k, bool b_along_k,
-                           bool aligned, an_text *out)
+void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bool keep, bool narrow, bool a_along_k,
+                           bool b_along_k, bool aligned, an_text *out)
 {
+    if (narrow) an_text_puts(out, "#define AN_NARROW\n");
     hopper_prelude(true, a_along_k, b_along_k, aligned, out);
     const an_loop_kernel *program = p->kernel[s->kernel].u.loop;
     if (an_render_gpu_can_pair(program, gemm) == AN_GPU_GATE)

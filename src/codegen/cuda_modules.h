@@ -18,8 +18,8 @@ void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const ch
 /* gemm_hopper.inc with the epilogue of step `s` fused. aligned: every argument of the epilogue is 16-byte aligned. */
 void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out);
 /* The same for a pair: the kernel of the elementwise step `s` as epilogue, whose argument `gemm` is the result (render.h). */
-void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bool keep, bool a_along_k, bool b_along_k,
-                           bool aligned, an_text *out);
+void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bool keep, bool narrow, bool a_along_k,
+                           bool b_along_k, bool aligned, an_text *out);
 /* gemm_hopper.inc with the ends of gemm_hopper_plain.inc: f32: of C; split: gemm stores partial sums, gemm_reduce adds them. */
 void an_render_plain_gemm_module(bool a_along_k, bool b_along_k, bool f32, bool split, an_text *out);
 /* The kernels `cast`(const from *x, to *y, an_i64 n) and `cast_rows`(const from *x, to *y, int rows, cols, from, to):

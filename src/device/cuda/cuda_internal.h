@@ -128,6 +128,7 @@ typedef struct an_gemm_plan {
     int32_t addend, sum;   /* arguments of the epilogue: beta C of the library, and the sum; -1: no such epilogue */
     bool fused;            /* gemm_hopper.inc runs it instead of the library, with the epilogue fused */
     bool pair;             /* ... with that of the next step, which reads rows r and m / 2 + r (an_cuda_is_pair) */
+    bool narrow;           /* ... with narrower tiles */
     int32_t split_k;       /* where addresses are aligned, gemm_tf32.inc runs it instead, with k split so; 0: never */
     bool plain;            /* where addresses are aligned, gemm_hopper.inc runs it without an epilogue */
     int32_t splits;        /* ... with k in so many parts */
@@ -169,7 +170,7 @@ bool an_cuda_bias_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
 /* The same when spec and epilogue are known. */
 bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue,
                             const an_gemm_plan *p);
-struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, bool pair,
+struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, bool pair, bool narrow,
                                                    uint32_t *blocks);
 /* Whether our kernel runs this GEMM without an epilogue, if its result is one that it can store. Asked when the operands'
  * layouts are known; gives those of operands that are cast first rows that the kernel can read. */

@@ -20,12 +20,18 @@ enum {
     TILE_N = AN_HGEMM_N,
     LEAST_ROUNDS = 2,
     MOST_WIDER = 8,
+    SHORT_SUM = 256, /* multiplied in less time than the end of a gate takes, two slow instructions an element */
     WIDEST_BAND = 64 /* tile columns: their B stays in the second-level cache */
 };
 
+static int64_t tiles_of(int64_t m, int64_t n, int64_t wide)
+{
+    return an_ceil_div(m, TILE_M) * an_ceil_div(n, wide);
+}
+
 static int64_t tiles(int64_t m, int64_t n)
 {
-    return an_ceil_div(m, TILE_M) * an_ceil_div(n, TILE_N);
+    return tiles_of(m, n, TILE_N);
 }
 
 static int64_t clusters(const an_device *d)
@@ -66,11 +72,12 @@ bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_
            an_render_gpu_can_fuse_epilogue(epilogue);
 }
 
-struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, bool pair,
+struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, bool pair, bool narrow,
                                                    uint32_t *blocks)
 {
-    const int64_t across = an_ceil_div(s->n, TILE_N), band = across > WIDEST_BAND ? WIDEST_BAND / 2 : across;
-    *blocks = (uint32_t)(AN_HGEMM_CLUSTER * AN_MIN(tiles(s->m, s->n), clusters(d)));
+    const int64_t wide = narrow ? AN_HGEMM_NARROW_N : TILE_N, across = an_ceil_div(s->n, wide),
+                  band = across > WIDEST_BAND ? WIDEST_BAND / 2 : across;
+    *blocks = (uint32_t)(AN_HGEMM_CLUSTER * AN_MIN(tiles_of(s->m, s->n, wide), clusters(d)));
     return (struct an_gemm_hopper_args){.m = pair ? s->m / 2 : s->m, .n = s->n, .k = s->k, .band = (int)band};
 }
 
@@ -147,7 +154,7 @@ struct an_gemm_hopper_args an_cuda_plain_args(const an_device *d, const an_gemm_
                                               bool aligned, bool reduce, uint32_t *blocks)
 {
     const bool sums = p->splits > 1 && !reduce; /* the kernel stores partial sums */
-    struct an_gemm_hopper_args g = an_cuda_fused_gemm_args(d, s, false, blocks);
+    struct an_gemm_hopper_args g = an_cuda_fused_gemm_args(d, s, false, false, blocks);
     *blocks = (uint32_t)(AN_HGEMM_CLUSTER * AN_MIN(tiles(s->m, s->n) * p->splits, clusters(d)));
     g.splits = p->splits;
     g.turns = (int)an_ceil_div(stages_of(s), p->splits);
@@ -216,6 +223,7 @@ bool an_cuda_is_pair(const an_device *d, const an_plan *p, int32_t s, an_gemm_pa
     }
     out->gemm.fused = out->gemm.pair = true;
     const an_gpu_pair form = out->arg >= 0 ? an_render_gpu_can_pair(program, out->arg) : AN_GPU_NO_PAIR;
+    out->gemm.narrow = form == AN_GPU_GATE && !out->keep && spec->k <= SHORT_SUM;
     return form == AN_GPU_GATE || (form == AN_GPU_GATE_GRADIENT && !out->keep);
 }
 
@@ -224,10 +232,11 @@ cu_result an_cuda_operand_map(an_device *d, const an_gemm_spec *s, const an_gemm
 {
     const bool along_k = which == 0 ? p->a_along_k : p->b_along_k;
     const int64_t rows = which == 0 ? s->m : s->n;
+    const uint32_t wide = p->narrow ? AN_HGEMM_NARROW_N : AN_HGEMM_N;
     const uint64_t extents[2] = {(uint64_t)(along_k ? s->k : rows), (uint64_t)(along_k ? rows : s->k)},
                    stride = 2 * (uint64_t)(which ? p->ldb : p->lda);
     const uint32_t steps[2] = {1, 1}, box[2] = {64, which == 0 ? along_k && !p->pair ? AN_HGEMM_M : 64
-                                                    : along_k  ? AN_HGEMM_N / AN_HGEMM_CLUSTER
+                                                    : along_k  ? wide / AN_HGEMM_CLUSTER
                                                                : 64 / AN_HGEMM_CLUSTER};
     return d->cu.tensor_map(out, CU_MAP_BF16, 2, at, extents, &stride, box, steps, 0, CU_MAP_SWIZZLE_128B,
                             CU_MAP_PROMOTE_256B, 0);

@@ -17,7 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPS_A_STEP = AN_GPU_LAUNCHES + 4 };
+enum {
+    OPS_A_STEP = AN_GPU_LAUNCHES + 4,
+    NARROW_SHARED = AN_HGEMM_SHARED_OF(AN_HGEMM_NARROW_N, AN_HGEMM_NARROW_STAGES, AN_HGEMM_NARROW_WARPGROUPS)
+};
 
 /* ---------------------------------------------------------------------------------------------- modules */
 
@@ -184,7 +187,7 @@ static an_status lower_fused_gemm(an_err *err, an_exec *e, int32_t step, an_gemm
     const an_plan_step *s = &e->plan->step[step];
     uint32_t blocks;
     const struct an_gemm_hopper_args args =
-        an_cuda_fused_gemm_args(e->d, &e->plan->kernel[s->kernel].u.gemm, false, &blocks);
+        an_cuda_fused_gemm_args(e->d, &e->plan->kernel[s->kernel].u.gemm, false, false, &blocks);
     an_text text = {0};
     an_render_gemm_module(e->plan, s, p->b_along_k, aligned(s, s->n_gemm_args, s->n_args), &text);
     stream_op *c = new_kernel(e, step, &text, an_cuda_step_name(e->plan, s), "gemm", 3 + s->n_args - s->n_gemm_args,
@@ -208,19 +211,19 @@ static an_status lower_pair(an_err *err, an_exec *e, int32_t step, const an_gemm
     const an_plan_step *s = &e->plan->step[step], *loop = s + 1;
     uint32_t blocks;
     const struct an_gemm_hopper_args args =
-        an_cuda_fused_gemm_args(e->d, &e->plan->kernel[s->kernel].u.gemm, true, &blocks);
+        an_cuda_fused_gemm_args(e->d, &e->plan->kernel[s->kernel].u.gemm, true, pair->gemm.narrow, &blocks);
     an_gemm_plan *p = an_arena_copy(&e->arena, &pair->gemm, sizeof pair->gemm);
     an_text text = {0};
-    an_render_pair_module(e->plan, loop, pair->arg, pair->keep, pair->gemm.a_along_k, pair->gemm.b_along_k,
-                          aligned(loop, 0, loop->n_args), &text);
+    an_render_pair_module(e->plan, loop, pair->arg, pair->keep, pair->gemm.narrow, pair->gemm.a_along_k,
+                          pair->gemm.b_along_k, aligned(loop, 0, loop->n_args), &text);
     stream_op *c =
         new_kernel(e, step, &text, an_cuda_step_name(e->plan, loop), "gemm", 3 + loop->n_args, &args, sizeof args);
     if (!c || !p) return an_cuda_no_memory_for_launches(err);
     e->module[c->module].arch_specific = true;
     e->paired[step] = true;
     c->blocks[0] = blocks;
-    c->threads = AN_HGEMM_THREADS;
-    c->shared_bytes = AN_HGEMM_SHARED;
+    c->threads = p->narrow ? AN_HGEMM_THREADS_OF(AN_HGEMM_NARROW_WARPGROUPS) : AN_HGEMM_THREADS;
+    c->shared_bytes = p->narrow ? NARROW_SHARED : AN_HGEMM_SHARED;
     c->gemm = p;
     c->scratch = 0;
     for (int i = 0; i < 2; i++) c->refs[i] = ref_of(s, i);
