@@ -6,7 +6,7 @@
  *                                        as float4: an_render_gpu_launch decides, an_gpu_is_vector_access says which)
  *     row reductions (softmax, norms)    a subgroup a row: lane l takes columns l, l + 32, ... (render_gpu_reduce.c)
  *     ... and column sums over runs of rows   a thread block a run; each of its subgroups is one lane of those sums
- *     column reduction                   a thread a column (CUDA, long: a thread block 32 columns, a subgroup each lane)
+ *     column reduction                   a thread a column (CUDA, many: four; long: a thread block 32 columns, a subgroup each lane)
  *     epilogue of a GEMM                 a function that kernels/gpu/gemm.inc calls through AN_EPILOGUE
  *     ... of a pair of its rows          render_gpu_pair.c
  *
@@ -31,8 +31,10 @@ enum {
     COL_THREADS = 64,
     LONG_COLUMN = 64, /* elements of a column from which each of its lanes is summed by a subgroup */
     FIRST_EPILOGUE_BUFFER = 5,
-    AN_WIDE = 8,        /* columns of a thread with vector accesses: one of 16 bytes in bf16, two in f32 */
-    WIDE_FROM = 1 << 20 /* elements from which a thread every 8 of them still fills a GPU */
+    AN_WIDE = 8,         /* columns of a thread with vector accesses: one of 16 bytes in bf16, two in f32 */
+    WIDE_FROM = 1 << 20, /* elements from which a thread every 8 of them still fills a GPU */
+    AN_WIDE_COLUMNS = 4, /* columns of a thread that sums them: 8 bytes in bf16, 16 in f32 */
+    WIDE_COLUMNS_FROM = 1 << 18
 };
 
 /* What epilogues are rendered for where a library or a kernel for sm_90a computes the GEMM: CUDA in fast mode, for only there
@@ -111,6 +113,70 @@ static void elements(const an_loop_kernel *p, const an_loop_launch *launch, cons
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "    ", "if (c == 0) ", f, out);
 }
 
+/* column_turn for four columns a thread, c0 to c0 + 3, loaded at once: s[lane][k] is column k's. */
+static void wide_column_turn(const an_loop_kernel *p, int red, int lanes, const char *from, const char *indent,
+                             an_text *out)
+{
+    const an_gpu_form f = {.wide = AN_WIDE_COLUMNS};
+    char deeper[32], deepest[32];
+    snprintf(deeper, sizeof deeper, "%s    ", indent);
+    snprintf(deepest, sizeof deepest, "%s        ", indent);
+    an_text_printf(out, "%sAN_UNROLL for (int lane = 0; lane < %d; lane++)\n%s{\n%sconst int q = %s + lane;\n", indent,
+                   lanes, indent, deeper, from);
+    if (!an_gpu_uses(p, AN_VAR_RED)) an_text_printf(out, "%s(void)q;\n", deeper);
+    an_gpu_vector_accesses(p, 0, f, false, deeper, out);
+    an_text_printf(out, "%sAN_UNROLL for (int k = 0; k < %d; k++)\n%s{\n%sconst int c = c0 + k;\n%s(void)c;\n", deeper,
+                   AN_WIDE_COLUMNS, deeper, deepest, deepest);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && i != red) an_gpu_instruction(p, i, deepest, "", f, out);
+    an_gpu_accumulate(p, red, "[lane][k]", "q", deepest, out);
+    an_text_printf(out, "%s}\n%s}\n", deeper, indent);
+}
+
+/* A column reduction by one thread for four columns: each column's sums are in the order of a thread's own. */
+static void wide_columns(const an_loop_kernel *p, int red, int lanes, int threads, an_text *out)
+{
+    const an_ins *in = &p->ins[red];
+    const an_gpu_form f = {.wide = AN_WIDE_COLUMNS};
+    const long long left = p->red % lanes, whole = p->red - left, across = p->cols / AN_WIDE_COLUMNS,
+                    n = p->rows * across;
+    const char *add = in->op == AN_OP_MAX ? "an_max" : "an_plus";
+    char from[24];
+    snprintf(from, sizeof from, "%lld", whole);
+    an_text_printf(out, "    const int i = (int)an_block.x * %d + (int)an_thread; /* %d columns a thread */\n", threads,
+                   AN_WIDE_COLUMNS);
+    if (n % threads) an_text_printf(out, "    if (i >= %lld) return;\n", n);
+    an_text_printf(out,
+                   "    const int r = (int)((an_u32)i / %lldu), c0 = (int)((an_u32)i %% %lldu) * %d;\n    (void)r;\n",
+                   across, across, AN_WIDE_COLUMNS);
+    an_text_printf(out,
+                   "    %s s%d[%d][%d];\n    AN_UNROLL for (int lane = 0; lane < %d; lane++)\n"
+                   "        AN_UNROLL for (int k = 0; k < %d; k++) s%d[lane][k] = %s;\n",
+                   an_gpu_computed[in->dtype], red, lanes, AN_WIDE_COLUMNS, lanes, AN_WIDE_COLUMNS, red,
+                   an_gpu_first_value(in));
+    if (whole) {
+        an_text_printf(out, "    for (int q0 = 0; q0 < %lld; q0 += %d)\n", whole, lanes);
+        wide_column_turn(p, red, lanes, "q0", "        ", out);
+    }
+    if (left) wide_column_turn(p, red, (int)left, from, "    ", out);
+    an_gpu_vector_accesses(p, 1, f, false, "    ", out);
+    an_text_printf(
+        out, "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n",
+        AN_WIDE_COLUMNS);
+    for (int s = lanes / 2; s; s /= 2)
+        for (int l = 0; l < s; l++)
+            an_text_printf(out, "        s%d[%d][k] = %s(s%d[%d][k], s%d[%d][k]);\n", red, l, add, red, l, red, l + s);
+    char e[32];
+    snprintf(e, sizeof e, "s%d[0][k]", red);
+    an_text_printf(out, "        const %s v%d = ", an_gpu_computed[in->dtype], red);
+    an_gpu_rounded(in->dtype, e, out);
+    an_text_puts(out, ";\n");
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase > 0 && i != red) an_gpu_instruction(p, i, "        ", "if (c == 0) ", f, out);
+    an_text_puts(out, "    }\n");
+    an_gpu_vector_accesses(p, 1, f, true, "    ", out);
+}
+
 /* The elements of a column from one lane's turn to the next: `lanes` of them from `from` on, or those that are left. */
 static void column_turn(const an_loop_kernel *p, int red, int lanes, const char *from, const char *indent, an_text *out)
 {
@@ -183,6 +249,10 @@ static void columns(const an_loop_kernel *p, const an_loop_launch *launch, an_te
     while (p->ins[red].kind != AN_INS_REDUCE) red++;
     const an_ins *in = &p->ins[red];
     int lanes = in->op == AN_OP_ARGMAX ? 1 : AN_MAX(p->lanes, 1);
+    if (launch->vector) {
+        wide_columns(p, red, lanes, launch->threads, out);
+        return;
+    }
     if (launch->lane_per_subgroup)
         columns_by_subgroups(p, red, out);
     else
@@ -265,6 +335,13 @@ static bool is_long_column(const an_loop_kernel *p)
     return is_long && p->rows * p->cols / 32 <= INT32_MAX;
 }
 
+static bool is_argmax(const an_loop_kernel *p)
+{
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_REDUCE && p->ins[i].op == AN_OP_ARGMAX) return true;
+    return false;
+}
+
 an_loop_launch an_render_gpu_launch(const an_loop_kernel *p, const an_gpu *gpu)
 {
     const an_dialect *d = gpu->dialect;
@@ -276,6 +353,10 @@ an_loop_launch an_render_gpu_launch(const an_loop_kernel *p, const an_gpu *gpu)
         return (an_loop_launch){.blocks = an_ceil_div(vectors, EACH_THREADS), .threads = EACH_THREADS, .vector = true};
     if (d->block_per_row && is_long_column(p))
         return (an_loop_launch){.blocks = n / 32, .threads = 32 * AN_RUN_LANES, .lane_per_subgroup = true};
+    if (d->vector_access && p->shape == AN_COL && p->lanes > 1 && p->cols % AN_WIDE_COLUMNS == 0 &&
+        n >= WIDE_COLUMNS_FROM && n <= INT32_MAX && !is_argmax(p) && an_gpu_all_vector_accesses(p, AN_WIDE_COLUMNS))
+        return (an_loop_launch){
+            .blocks = an_ceil_div(n / AN_WIDE_COLUMNS, COL_THREADS), .threads = COL_THREADS, .vector = true};
     int threads = (int)AN_MIN(p->shape == AN_COL ? COL_THREADS : EACH_THREADS, AN_MAX(an_round_up(n, 32), 32));
     return (an_loop_launch){.blocks = an_ceil_div(n, threads), .threads = threads};
 }
