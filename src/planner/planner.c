@@ -1,6 +1,7 @@
 /* planner.c: the driver. The passes are rows of passes.def, run in that order, a dump after each; no pass manager.
  *
- *     an_plan_make            recompute=auto: a plan that keeps everything, or, when that does not fit, one that recomputes
+ *     an_plan_make            recompute=auto: a plan that keeps everything, or, when that does not fit, one that recomputes what
+ *                             costs little time, or all that can be
  *       make_plan             attempts, until no kernel exceeds its limits: split_group.c
  *         attempt             one an_planner, all passes
  *           an_run_passes     passes.def */
@@ -91,9 +92,12 @@ an_status an_plan_make(an_err *err, const an_plan_request *rq, an_plan **out)
     const uint64_t keep = rq->target->keep_bytes ? rq->target->keep_bytes : 1u << 30;
     bool fits = rq->budget_bytes ? (*out)->bill.peak_bytes <= rq->budget_bytes : (*out)->bill.activation_bytes <= keep;
     if (fits || rq->loss < 0) return AN_OK;
-    an_plan *smaller;
-    AN_TRY(make_plan(err, rq, AN_RECOMPUTE_ON, &smaller));
-    an_plan_free(*out);
-    *out = smaller;
+    const int levels[] = {AN_RECOMPUTE_CHEAP, AN_RECOMPUTE_ON};
+    for (size_t i = 0; i < AN_COUNT(levels); i++) {
+        an_plan_free(*out);
+        *out = NULL;
+        AN_TRY(make_plan(err, rq, levels[i], out));
+        if (!rq->budget_bytes || (*out)->bill.peak_bytes <= rq->budget_bytes) break;
+    }
     return AN_OK;
 }

@@ -21,8 +21,9 @@ typedef int64_t (*an_pack_fn)(void *user, int block, int source, int64_t *block_
 
 typedef enum an_recompute {
     AN_RECOMPUTE_OFF,
-    AN_RECOMPUTE_ON,
-    AN_RECOMPUTE_AUTO /* on when keeping everything does not fit the budget */
+    AN_RECOMPUTE_ON, /* whatever can be computed again: the least memory */
+    AN_RECOMPUTE_AUTO, /* what costs little time when keeping everything does not fit, on when that does not fit the budget */
+    AN_RECOMPUTE_CHEAP /* chosen by auto */
 } an_recompute;
 
 typedef struct an_plan_request {

@@ -16,7 +16,8 @@
  *
  * A product is computed again where that is the beginning of the launch that reads it: gate and up of a SwiGLU, on a
  * device that gates the halves of a product's rows as it is stored (an_target.gates_rows). Neither pass then writes
- * them: with a short sum the arithmetic takes less time than writing and reading the result would.
+ * them: with a short sum the arithmetic takes less time than writing and reading the result would. A longer sum takes
+ * more, and is computed again for the memory alone (AN_RECOMPUTE_ON).
  *
  * Where the copies are made is decided later: schedule, remat_insert. This is the last pass that stores nodes, so it
  * lists each group's outputs. */
@@ -24,8 +25,8 @@
 
 enum {
     DEPTH = 4,               /* a cast, then a sigmoid and what is made of it */
-    LONGEST_SUM = 256,       /* of a product that is computed again */
-    LEAST_ELEMENTS = 1 << 23 /* ... and its least result: a smaller one is too few tiles to be gated */
+    SHORT_SUM = 256,         /* of a product that costs no time to compute again */
+    LEAST_ELEMENTS = 1 << 23 /* of its result: a smaller one is too few tiles to be gated */
 };
 
 /* Itself, or through values that are computed where they are read (casts, a sigmoid). */
@@ -95,15 +96,24 @@ static bool is_read_in_halves(an_planner *w, int32_t id)
     return read[0] && read[1];
 }
 
+static int32_t sum_of(const an_planner *w, int32_t product)
+{
+    return w->g->node[w->g->node[product]->src[0]]->shape[1];
+}
+
+static bool is_short(const an_planner *w, int32_t product)
+{
+    return sum_of(w, product) <= SHORT_SUM;
+}
+
 static bool is_gated_product(an_planner *w, int32_t id)
 {
     const an_planner_node *wn = &w->node[id];
     const struct an_tensor *n = w->g->node[id];
     if (!wn->live || n->op != AN_OP_MATMUL || n->dtype != AN_BF16 || n->rank != 2 || !wn->stored || wn->operand)
         return false;
-    const int32_t k = w->g->node[n->src[0]]->shape[1];
-    if (k > AN_MIN(w->rq->target->gates_rows, LONGEST_SUM) || n->shape[0] % 2 || n->numel < LEAST_ELEMENTS)
-        return false;
+    if (!is_short(w, id) && w->rq->recompute == AN_RECOMPUTE_CHEAP) return false;
+    if (sum_of(w, id) > w->rq->target->gates_rows || n->shape[0] % 2 || n->numel < LEAST_ELEMENTS) return false;
     if (wn->group < 0 || wn->group > w->loss_group || w->group[wn->group].kind != AN_FUSION_GEMM || wn->stride ||
         wn->transposed || n->deferred || w->group[wn->group].n_members != 1 || w->rq->unfused)
         return false;
@@ -124,13 +134,14 @@ static an_status list_outputs(an_planner *w)
 
 an_status an_pass_remat_select(an_planner *w)
 {
-    /* Early in the backward pass, where no carrier comes in time. */
+    /* By a product that costs no time: early in the backward pass, where no carrier comes in time. */
     bool *needed = AN_NEW_ARRAY(&w->scratch, bool, w->g->n + 1);
     if (!needed) return an_fail_nomem(w->err, "the planner", (size_t)w->g->n);
     for (int32_t id = 0; w->rq->recompute && id < w->g->n; id++) {
         if (!is_gated_product(w, id)) continue;
         w->node[id].remat = 1;
-        for (int s = 0; s < w->g->node[id]->n_src; s++) needed[an_base(w, w->g->node[id]->src[s])] = true;
+        for (int s = 0; s < w->g->node[id]->n_src && is_short(w, id); s++)
+            needed[an_base(w, w->g->node[id]->src[s])] = true;
     }
     for (int32_t id = 0; w->rq->recompute && id < w->g->n; id++) {
         if (needed[id] || !is_candidate(w, id)) continue;

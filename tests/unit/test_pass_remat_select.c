@@ -52,9 +52,9 @@ typedef enum halves {
 } halves; /* which rows of the product are read: gate alone; a root shows all */
 
 /* a = tanh(gate) up of [gate; up] = w x in bf16, for a device that gates rows of sums up to `longest`: is the product selected? */
-static bool product_is_selected(int64_t longest, int32_t columns, halves of)
+static bool product_is_selected(int64_t longest, int32_t columns, halves of, int32_t K, int recompute)
 {
-    enum { I = 128, K = 97 };
+    enum { I = 128 };
     plan_case p;
     plan_open(&p);
     p.target.gates_rows = longest;
@@ -67,7 +67,7 @@ static bool product_is_selected(int64_t longest, int32_t columns, halves of)
     an_tensor *y = an_cast_at(AT, MATMUL(down, MUL(an_tanh_at(AT, gate), up)), AN_F32);
     an_tensor *loss = an_reshape_at(AT, SUM(MUL(y, y), AN_ALL), (an_shape){.rank = 0});
     if (an_graph_backward(p.c.g, loss) != AN_OK) fail_msg("%s", p.c.cx.err.text);
-    p.rq.recompute = AN_RECOMPUTE_ON;
+    p.rq.recompute = recompute;
     p.rq.loss = loss->id;
     plan_root(&p, loss);
     plan_root(&p, an_graph_grad(p.c.g, w));
@@ -81,12 +81,15 @@ static bool product_is_selected(int64_t longest, int32_t columns, halves of)
 static void a_product_is_selected_where_its_halves_are_gated(void **state)
 {
     (void)state;
-    assert_true(product_is_selected(1024, 33024, BOTH));
-    assert_false(product_is_selected(96, 33024, BOTH));
-    assert_false(product_is_selected(0, 33024, BOTH));
-    assert_false(product_is_selected(1024, 1024, BOTH)); /* few tiles */
-    assert_false(product_is_selected(1024, 33024, ONE));
-    assert_false(product_is_selected(1024, 33024, AND_WHOLE));
+    assert_true(product_is_selected(1024, 33024, BOTH, 97, AN_RECOMPUTE_ON));
+    assert_true(product_is_selected(1024, 33024, BOTH, 97, AN_RECOMPUTE_CHEAP));
+    assert_true(product_is_selected(1024, 33024, BOTH, 512, AN_RECOMPUTE_ON));
+    assert_false(product_is_selected(1024, 33024, BOTH, 512, AN_RECOMPUTE_CHEAP)); /* costs time */
+    assert_false(product_is_selected(96, 33024, BOTH, 97, AN_RECOMPUTE_ON));
+    assert_false(product_is_selected(0, 33024, BOTH, 97, AN_RECOMPUTE_ON));
+    assert_false(product_is_selected(1024, 1024, BOTH, 97, AN_RECOMPUTE_ON)); /* few tiles */
+    assert_false(product_is_selected(1024, 33024, ONE, 97, AN_RECOMPUTE_ON));
+    assert_false(product_is_selected(1024, 33024, AND_WHOLE, 97, AN_RECOMPUTE_ON));
 }
 
 static void without_recomputation_nothing_is_selected(void **state)
