@@ -56,7 +56,8 @@ static an_arena_chunk *add_chunk(an_arena *a, size_t bytes)
     return c;
 }
 
-void *an_arena_alloc(an_arena *a, size_t bytes)
+/* Memory as it is. */
+static void *take(an_arena *a, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) return NULL;
     size_t size = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
@@ -70,7 +71,13 @@ void *an_arena_alloc(an_arena *a, size_t bytes)
     c->used += size;
     a->used_bytes += size;
     UNPOISON(p, bytes);
-    return memset(p, 0, bytes);
+    return p;
+}
+
+void *an_arena_alloc(an_arena *a, size_t bytes)
+{
+    void *p = take(a, bytes);
+    return p ? memset(p, 0, bytes) : NULL;
 }
 
 void *an_arena_array(an_arena *a, size_t item_bytes, size_t n)
@@ -81,7 +88,7 @@ void *an_arena_array(an_arena *a, size_t item_bytes, size_t n)
 
 void *an_arena_copy(an_arena *a, const void *src, size_t bytes)
 {
-    void *p = an_arena_alloc(a, bytes);
+    void *p = take(a, bytes);
     if (p != NULL && bytes != 0) memcpy(p, src, bytes);
     return p;
 }

@@ -17,13 +17,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes this step's random seed, inputs and scalars in the layout of an input buffer. */
-static void write_inputs(const an_ctx *cx, const an_plan *p, char *out)
+/* A batch of images is large enough to be copied once less where the input buffer is not the host's. */
+static bool is_large(const an_plan_input *in)
+{
+    return in->leaf_kind == AN_LEAF_INPUT && in->bytes >= 1 << 20;
+}
+
+/* Writes this step's random seed, inputs and scalars in the layout of an input buffer, the large ones too or without them. */
+static void write_inputs(const an_ctx *cx, const an_plan *p, bool large, char *out)
 {
     const uint32_t rng[2] = {an_rng_key(cx->options.seed, cx->step_number), (uint32_t)cx->sample};
     memcpy(out + AN_INPUT_RNG, rng, sizeof rng);
     for (int i = 0; i < p->n_inputs; i++) {
         const an_plan_input *in = &p->input[i];
+        if (!large && is_large(in)) continue;
         if (in->leaf_kind == AN_LEAF_INPUT)
             memcpy(out + in->offset, cx->input[in->leaf_index].data, (size_t)in->bytes);
         else
@@ -36,7 +43,7 @@ static an_status fill_inputs(an_ctx *cx, const an_plan *p)
     an_buffer *block = &cx->inputs[cx->now];
     const size_t bytes = (size_t)p->input_bytes;
     if (block->host) {
-        write_inputs(cx, p, block->host);
+        write_inputs(cx, p, true, block->host);
         return AN_OK;
     }
     if (cx->image_bytes < bytes) {
@@ -46,8 +53,18 @@ static an_status fill_inputs(an_ctx *cx, const an_plan *p)
         cx->image = more;
         cx->image_bytes = bytes;
     }
-    write_inputs(cx, p, cx->image);
-    return cx->backend->write(&cx->err, cx->device, block, 0, cx->image, bytes);
+    write_inputs(cx, p, false, cx->image);
+    size_t done = 0;
+    for (int i = 0; i < p->n_inputs; i++) { /* in the order of their offsets */
+        const an_plan_input *in = &p->input[i];
+        if (!is_large(in)) continue;
+        const size_t from = (size_t)in->offset;
+        AN_TRY(cx->backend->write(&cx->err, cx->device, block, done, (char *)cx->image + done, from - done));
+        AN_TRY(
+            cx->backend->write(&cx->err, cx->device, block, from, cx->input[in->leaf_index].data, (size_t)in->bytes));
+        done = from + (size_t)in->bytes;
+    }
+    return cx->backend->write(&cx->err, cx->device, block, done, (char *)cx->image + done, bytes - done);
 }
 
 static an_status make_ready(an_ctx *cx, an_cached_plan *c)
