@@ -1,5 +1,6 @@
 /* rule_window.c: convolutions, pools and resampling of PyTorch. They are computed channels last, and so are their results. */
 #include "import/rules.h"
+#include <anneal_tools.h>
 #include <math.h>
 #include <string.h>
 
@@ -54,6 +55,18 @@ static void drop_batch(an_build *b, const an_pt2_node *n)
 
 /* ---- convolution */
 
+/* The colours of an image as a GPU's library takes channels on tensor cores: 8, of which the others are 0. */
+static void pad_channels(const an_build *b, const an_window *s, an_tensor **x, an_tensor **w)
+{
+    enum { UNIT = 8 };
+    an_device_facts f;
+    const int64_t C = an_dim(*x, 3);
+    if (s->groups > 1 || C < 1 || C >= UNIT || C != an_dim(*w, 3) || an_dtype_of(*x) != AN_BF16) return;
+    if (!an_device_opened(b->cx, &f) || !f.own_memory) return;
+    *x = an_pad_at(AN_AT, *x, 3, 0, UNIT - C, 0);
+    *w = an_pad_at(AN_AT, *w, 3, 0, UNIT - C, 0);
+}
+
 static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool same)
 {
     an_built_value x = an_in_value(b, n, 0), w = an_in_value(b, n, 1);
@@ -70,7 +83,9 @@ static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool s
     }
     an_tensor *bias = an_in(b, n, 2);
     wide = an_narrow(b, wide);
-    put(b, n, an_conv2d_at(AN_AT, an_narrow(b, in), wide, bias, s), rank);
+    in = an_narrow(b, in);
+    pad_channels(b, &s, &in, &wide);
+    put(b, n, an_conv2d_at(AN_AT, in, wide, bias, s), rank);
     if (alone) drop_batch(b, n);
     return AN_OK;
 }
