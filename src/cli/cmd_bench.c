@@ -201,6 +201,7 @@ static void json_step(an_text *out, const an_train_config *c, const step_row *ro
         out, ",\"ms\":%.3f,\"min_ms\":%.3f,\"cpu_ms\":%.3f,\"first_s\":%.3f,\"gflops\":%.1f,\"peak_rss_mib\":%.0f",
         b->ms, b->min_ms, b->cpu_ms, b->first_s, b->gflops, b->peak_rss_mib);
     an_text_printf(out, ",\"fma_peak_gflops\":%.1f,\"share_of_peak\":%.4f", b->fma_peak_gflops, row->share);
+    if (b->tenth_ms > 0) an_put_json(out, "tenth_ms", b->tenth_ms);
     an_text_printf(out, ",\"launches\":%d,\"peak_bytes\":%llu", b->bill.launches,
                    (unsigned long long)b->bill.peak_bytes);
     if (row->fused) an_put_json(out, "fused_ms", row->fused->ms);
