@@ -96,6 +96,29 @@ static void a_row_of_no_multiple_of_eight_columns_is_moved_in_vectors(void **sta
     plan_close(&p);
 }
 
+/* A concatenation of 2^20 elements: eight columns of a row are all of one part, and are loaded behind its guard; the other part's stay 0. */
+static void parts_of_a_concatenation_are_loaded_in_vectors_behind_their_guards(void **state)
+{
+    (void)state;
+    plan_case p;
+    an_text text = {0};
+    const an_gpu gpu = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true};
+    plan_open(&p);
+    an_tensor *part[2];
+    for (int i = 0; i < 2; i++) part[i] = case_leaf(&p.c, AN_LEAF_PARAM, AN_BF16, AN_SHAPE(i ? 640 : 384, 1024), -1, 1);
+    plan_root(&p, EXP(an_concat_at(AT, part, 2, 0)));
+    plan_run(&p, "render");
+    an_render_gpu(p.plan.kernel[0].u.loop, "row", &gpu, NULL, false, &text);
+    static const char *const first = "= {0};\n    if ((r) < 384) an_wide_load(w1, p0 + r * 1024 + c0);",
+                             *const second =
+                                 "= {0};\n    if ((r - 384) >= 0) an_wide_load(w2, p1 + r * 1024 + c0 - 393216);";
+    if (!strstr(text.data, first) || !strstr(text.data, second)) fail_msg("%s", text.data);
+    assert_non_null(strstr(text.data, "const int v0 = (r - 384) >= 0;"));
+    assert_non_null(strstr(text.data, "AN_SEL(v0, v2, v1)"));
+    an_text_free(&text);
+    plan_close(&p);
+}
+
 /* A total of 10,000 elements goes through rows of 4,096, the last of which is not full. */
 static void rows_inside_their_guard_are_summed_without_it(void **state)
 {
@@ -119,6 +142,7 @@ int main(void)
         cmocka_unit_test(layers_of_equal_shape_share_a_kernel),
         cmocka_unit_test(kernels_that_differ_in_extents_share_their_text),
         cmocka_unit_test(a_row_of_no_multiple_of_eight_columns_is_moved_in_vectors),
+        cmocka_unit_test(parts_of_a_concatenation_are_loaded_in_vectors_behind_their_guards),
         cmocka_unit_test(rows_inside_their_guard_are_summed_without_it),
         cmocka_unit_test(what_a_dialect_cannot_express_is_named),
     };

@@ -1,0 +1,58 @@
+/* test_gpu_attention.c: which pass of attn_hopper.inc a shape takes, and how many thread blocks are launched for it. */
+#include "lib/test.h"
+
+#include "codegen/gpu_module.h"
+#include "codegen/gpu_step.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const an_gpu h200 = {
+    .dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true, .arch_specific = 90, .multiprocessors = 132};
+
+/* The forward pass of B sequences of T positions, H heads of D each, side by side as [B,T,H,D] in bf16. */
+static void expect(int32_t B, int32_t H, int32_t T, int32_t D, int pass, uint32_t blocks)
+{
+    an_kernel k = {.kind = AN_KERNEL_ATTN};
+    k.u.attn =
+        (an_attn_spec){.B = B, .H = H, .T = T, .S = T, .D = D, .scale = 1, .dtype = AN_BF16, .mul_dtype = AN_BF16};
+    int64_t *const strides[] = {k.u.attn.q, k.u.attn.k, k.u.attn.v, k.u.attn.o};
+    for (size_t i = 0; i < AN_COUNT(strides); i++) {
+        strides[i][0] = (int64_t)T * H * D;
+        strides[i][1] = D;
+        strides[i][2] = (int64_t)H * D;
+    }
+    an_arg arg[7];
+    for (int i = 0; i < 7; i++) arg[i] = (an_arg){.slot = i == 3 || i == 6 ? -1 : AN_SLOT_ARENA, .value = -1};
+    an_plan_step step = {.kernel = 0, .arg = arg, .n_args = 6, .epilogue = -1};
+    const an_plan p = {.kernel = &k, .n_kernels = 1, .step = &step, .n_steps = 1};
+    an_gpu_step g;
+    an_text text = {0};
+    char define[40];
+    const char *why = an_gpu_step_make(&p, &step, &h200, &g);
+    if (why) fail_msg("%s", why);
+    an_render_module(&p, &step, &h200, "row", &text);
+    snprintf(define, sizeof define, "#define AN_HOPPER_PASS %d\n", pass);
+    if (!strstr(text.data, define)) fail_msg("%d x %d heads of %d positions: not pass %d", B, H, T, pass);
+    an_text_free(&text);
+    assert_int_equal(g.launch[g.n_launches - 1].blocks[0], blocks);
+    assert_int_equal(g.launch[g.n_launches - 1].threads, AN_HOPPER_THREADS(pass, AN_HOPPER_CHUNKS(D)));
+}
+
+static void many_short_sequences_take_two_heads_at_a_time(void **state)
+{
+    (void)state;
+    expect(768, 8, 97, 64, AN_SHORT_PASS, 132);   /* TinyRecursiveModels: more pairs of heads than multiprocessors */
+    expect(265, 1, 97, 64, AN_SHORT_PASS, 132);   /* 133 pairs, the last of one head */
+    expect(264, 1, 97, 64, AN_FORWARD_PASS, 132); /* two a multiprocessor: a pair would leave none for the others */
+    expect(265, 1, 128, 64, AN_SHORT_PASS, 132);
+    expect(265, 1, 129, 64, AN_FORWARD_PASS, 132); /* more queries than two warpgroups have */
+    expect(265, 1, 97, 72, AN_FORWARD_PASS, 132);  /* more than one chunk of columns */
+    expect(20, 1, 97, 64, AN_FORWARD_PASS, 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_short_sequences_take_two_heads_at_a_time)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
