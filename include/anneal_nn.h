@@ -21,6 +21,11 @@ extern "C" {
 #define an_swiglu(x, gate_up, down) an_swiglu_at(AN_AT, x, gate_up, down)
 AN_API an_tensor *an_swiglu_at(const char *at, an_tensor *x, an_tensor *gate_up, an_tensor *down);
 
+/* Its gate alone, of columns: silu(g) * u of [g; u] = gate_up x, [I,n]. x [C,n], of gate_up's dtype [2I,C]: g and u are the
+ * upper and the lower half of one product's rows. */
+#define an_swiglu_columns(gate_up, x) an_swiglu_columns_at(AN_AT, gate_up, x)
+AN_API an_tensor *an_swiglu_columns_at(const char *at, an_tensor *gate_up, an_tensor *x);
+
 /* ---- schedules */
 
 /* Linear warm-up, then half a cosine down to `min_lr`, then constant (Loshchilov and Hutter, "SGDR", ICLR 2017, in

@@ -22,9 +22,11 @@ double an_device_busy_seconds(const an_ctx *cx)
     return cx && cx->device && cx->backend->busy_seconds ? cx->backend->busy_seconds(cx->device) : -1;
 }
 
-int64_t an_gates_rows(const an_ctx *cx)
+int64_t an_gates_rows(const an_tensor *x)
 {
-    return cx && cx->device ? cx->backend->target(cx->device)->gates_rows : 0;
+    const an_ctx *cx = x->g->owner;
+    if (!cx->device || x->g->matmul_dtype != AN_BF16 || x->dtype == AN_F64) return 0;
+    return cx->backend->target(cx->device)->gates_rows;
 }
 
 bool an_mac_state(int *thermal, int *low_power)

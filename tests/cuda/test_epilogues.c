@@ -6,6 +6,7 @@
 
 #include "cuda/fake.h"
 
+#include <anneal_nn.h>
 #include <anneal_tools.h>
 #include "runtime/context.h"
 #include "device/cuda/cuda_internal.h"
@@ -181,10 +182,12 @@ static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, gr
                                        .verify = true,
                                        .recompute = how == AGAIN ? "on" : "off"});
     assert_non_null(cx);
-    assert_int_equal(an_gates_rows(cx), arch == 90 ? AN_CUDA_LONGEST_PAIR_SUM : 0);
     an_tensor *w = an_param(cx, "w", AN_BF16, AN_SHAPE(K, 2 * I), AN_ZEROS),
               *x = an_param(cx, "x", AN_BF16, rows ? AN_SHAPE(N, K) : AN_SHAPE(K, N), AN_ZEROS),
               *down = an_param(cx, "down", AN_BF16, AN_SHAPE(64, I), AN_ZEROS);
+    assert_int_equal(an_gates_rows(x), 0);
+    an_set_policy(cx, (an_policy){.matmul = AN_BF16});
+    assert_int_equal(an_gates_rows(x), arch == 90 ? AN_CUDA_LONGEST_PAIR_SUM : 0);
     an_tensor *both = an_matmul(an_transpose(w, 0, 1), rows ? an_transpose(x, 0, 1) : x); /* [2I,N] */
     an_tensor *h = an_mul(an_silu(an_slice(both, 0, 0, I)), an_slice(both, 0, I, 2 * I)), *y = an_matmul(down, h);
     an_tensor *loss = an_mean(an_square(an_cast(y, AN_F32)), AN_ALL), *result = y;
@@ -217,6 +220,43 @@ static void on_hopper_a_gate_over_halves_of_a_product_is_its_end(void **state)
     assert_int_equal(pairs_of(90, 96, 33024, 97, COLUMNS, NO_GRADIENT).n, 0); /* halves that are no blocks of 64 rows */
     assert_int_equal(pairs_of(90, 128, 33028, 97, COLUMNS, NO_GRADIENT).n, 0); /* columns that are none */
     assert_int_equal(pairs_of(90, 128, 1024, 97, COLUMNS, NO_GRADIENT).n, 0);  /* few tiles */
+}
+
+/* an_swiglu of [B,rows/B,192] in bf16, an MLP of 256: how many of its products are pairs with their gate. */
+static int swiglu_pairs(int arch, int32_t rows, an_dtype matmul)
+{
+    char generation[8];
+    int n = 0;
+    fake_reset();
+    snprintf(generation, sizeof generation, "%d", arch);
+    setenv("FAKE_CUDA_ARCH", generation, 1);
+    an_ctx *cx = an_open(&(an_options){.device = "cuda", .seed = 1, .cache_dir = test_path("cache"), .verify = true});
+    assert_non_null(cx);
+    an_set_policy(cx, (an_policy){.matmul = matmul});
+    an_tensor *x = an_param(cx, "x", AN_BF16, AN_SHAPE(2, rows / 2, 192), AN_ZEROS),
+              *gate_up = an_param(cx, "gate_up", AN_BF16, AN_SHAPE(512, 192), AN_ZEROS),
+              *down = an_param(cx, "down", AN_BF16, AN_SHAPE(64, 256), AN_ZEROS);
+    an_tensor *y = an_swiglu(x, gate_up, down);
+    assert_int_equal(an_shape_of(y).dim[1], rows / 2);
+    assert_int_equal(an_shape_of(y).dim[2], 64);
+    assert_int_equal(an_dtype_of(y), AN_BF16);
+    if (an_eval(y) != AN_OK) fail_msg("%s", an_error(cx));
+    for (int s = 0; s < cx->last->plan->n_steps; s++) {
+        an_gemm_pair pair;
+        n += an_cuda_is_pair(cx->device, cx->last->plan, s, &pair);
+    }
+    an_close(cx);
+    fake_clean();
+    return n;
+}
+
+static void on_hopper_any_models_swiglu_is_gated_at_the_end_of_its_product(void **state)
+{
+    (void)state;
+    assert_int_equal(swiglu_pairs(90, 32768, AN_BF16), 1);
+    assert_int_equal(swiglu_pairs(80, 32768, AN_BF16), 0);
+    assert_int_equal(swiglu_pairs(90, 32768, AN_F32), 0);
+    assert_int_equal(swiglu_pairs(90, 8192, AN_BF16), 0); /* few tiles */
 }
 
 /* With recomputation neither pass stores gate and up: the gradient is the end of a second product. */
@@ -302,6 +342,7 @@ int main(void)
         cmocka_unit_test(the_parts_of_a_long_sum_fill_the_gpu),
         cmocka_unit_test(on_hopper_a_gate_over_halves_of_a_product_is_its_end),
         cmocka_unit_test(on_hopper_a_gates_gradient_is_the_end_of_its_product),
+        cmocka_unit_test(on_hopper_any_models_swiglu_is_gated_at_the_end_of_its_product),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }

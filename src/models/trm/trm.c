@@ -7,7 +7,6 @@
  * whose norm is over positions too. */
 #include "models/trm/trm.h"
 #include <anneal_nn.h>
-#include <anneal_tools.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,39 +251,6 @@ an_dtype an_trm_stream_dtype(const an_trm *m)
 
 /* ---- layers */
 
-/* silu(gate) up of the columns of x [n,columns], [I,columns]: the weights, [2I,n], are the left operand, so gate and up are halves
- * of one product's rows, which a Hopper GPU multiplies as a pair (kernels/gpu/gemm_hopper.inc). */
-static an_tensor *gate_columns(an_tensor *gate_up, an_tensor *x)
-{
-    const int64_t inner = an_shape_of(gate_up).dim[0] / 2;
-    an_tensor *both = an_matmul(gate_up, x); /* [2I,columns] */
-    an_tensor *gate = an_slice(both, 0, 0, inner), *up = an_slice(both, 0, inner, 2 * inner);
-    return an_mul(an_silu(gate), up);
-}
-
-/* Whether the MLP takes the form of gate_columns for `rows` positions: in bf16 where the device gates rows, for then one product
- * takes less than two of which the second reads the first's gate. Few positions are few tiles, which it does not gate. */
-static bool gates_columns(const an_trm *m, const swiglu *s, int64_t rows)
-{
-    enum { LEAST = 16384, TILE = 64, VECTOR = 8 };
-    return an_trm_stream_dtype(m) == AN_BF16 && rows >= LEAST && rows % TILE == 0 && m->c.width % VECTOR == 0 &&
-           an_shape_of(s->down).dim[1] % TILE == 0 && m->c.width <= an_gates_rows(m->cx);
-}
-
-/* x [...,n]: the same shape. */
-static an_tensor *apply_swiglu(const an_trm *m, const swiglu *s, an_tensor *x)
-{
-    const an_shape shape = an_shape_of(x), of = an_shape_of(s->down); /* [n,I] */
-    const an_dtype stream = an_trm_stream_dtype(m);
-    int64_t rows = 1;
-    for (int i = 0; i + 1 < shape.rank; i++) rows *= shape.dim[i];
-    if (!gates_columns(m, s, rows)) return an_swiglu(x, s->gate_up, s->down);
-    an_tensor *all = an_transpose(an_reshape(an_cast(x, stream), AN_SHAPE(rows, of.dim[0])), 0, 1);
-    an_tensor *inside = an_transpose(gate_columns(an_cast(s->gate_up, stream), all), 0, 1); /* [rows,I] */
-    an_tensor *down = an_transpose(an_cast(s->down, stream), 0, 1);                         /* [I,n] */
-    return an_reshape(an_matmul(inside, down), shape);
-}
-
 /* x [L,B,D]: SwiGLU over the positions of each column. Weights are the left operands and positions the outermost axis, so
  * that a product is one GEMM of [2I,L] x [L,B D], and so is its weights' gradient, summed over the batch; no activation is
  * transposed. A library's fast GEMMs want whole 16 bytes along contiguous axes, which 97 positions are not: the 16-bit copy
@@ -295,7 +261,7 @@ static an_tensor *mix_positions(const an_trm *m, const swiglu *s, an_tensor *x)
     const an_shape shape = an_shape_of(x);
     an_tensor *gate_up = an_transpose(an_cast(an_transpose(s->gate_up, 0, 1), stream), 0, 1);
     an_tensor *all = an_reshape(an_cast(x, stream), AN_SHAPE(shape.dim[0], shape.dim[1] * shape.dim[2]));
-    an_tensor *inside = gate_columns(gate_up, all); /* [I,B D] */
+    an_tensor *inside = an_swiglu_columns(gate_up, all); /* [I,B D] */
     return an_reshape(an_matmul(an_cast(s->down, stream), inside), shape);
 }
 
@@ -386,7 +352,7 @@ static an_tensor *apply(pass *p, an_tensor *h, an_tensor *inject)
         } else {
             h = add_and_norm(m, h, attention(p, l, h));
         }
-        h = add_and_norm(m, h, apply_swiglu(m, &l->mlp, h));
+        h = add_and_norm(m, h, an_swiglu(h, l->mlp.gate_up, l->mlp.down));
         an_scope_pop(m->cx);
     }
     return h;
