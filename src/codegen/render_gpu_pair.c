@@ -10,7 +10,7 @@
  *     const float v3[2] = {an_sigmoid_16bit(v2[0]), an_sigmoid_16bit(v2[1])}; */
 #include "codegen/render_gpu.h"
 
-enum { WIDE = 8, MOST_READ = 1, MOST_STORED = 3 }; /* columns of a vector access; tensors beside the GEMM's result */
+enum { WIDE = 8, MOST_STORED = 3 }; /* columns of a vector access; tensors that the gradient stores */
 
 static const an_gpu fast_cuda = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true};
 
@@ -65,7 +65,7 @@ an_gpu_pair an_render_gpu_can_pair(const an_loop_kernel *p, int gemm)
     }
     if (!half[0] || !half[1] || !stores) return AN_GPU_NO_PAIR;
     if (stores == 1 && !reads) return AN_GPU_GATE;
-    return reads <= MOST_READ && stores <= MOST_STORED ? AN_GPU_GATE_GRADIENT : AN_GPU_NO_PAIR;
+    return reads == 1 && stores <= MOST_STORED ? AN_GPU_GATE_GRADIENT : AN_GPU_NO_PAIR;
 }
 
 static void both_columns(const an_loop_kernel *p, int i, an_text *out)
@@ -94,8 +94,8 @@ static void computed(const an_loop_kernel *p, int i, an_text *out)
     an_text_puts(out, narrow ? ";\n" : "};\n");
 }
 
-/* The program for two columns. at: "[j]" behind the names of the GEMM's rows, x and y, and of what is loaded and stored
- * beside them, w and the instruction's number; "": x and y are words, and what is stored is returned. */
+/* The program for two columns. at: "[j]" behind the names of the GEMM's rows, x and y, of what is read beside them, z, and of
+ * what is stored, w and the instruction's number; "": x and y are words, and what is stored is returned. */
 static void two_columns(const an_loop_kernel *p, int gemm, const char *indent, const char *at, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++) {
@@ -104,7 +104,7 @@ static void two_columns(const an_loop_kernel *p, int gemm, const char *indent, c
         if (in->kind == AN_INS_LOAD && in->arg == gemm)
             an_text_printf(out, "const an_u32 v%d = %c%s;\n", i, half_read(p, i) ? 'y' : 'x', at);
         else if (in->kind == AN_INS_LOAD)
-            an_text_printf(out, "const an_u32 v%d = in.w%d%s;\n", i, i, at);
+            an_text_printf(out, "const an_u32 v%d = z%s;\n", i, at);
         else if (in->kind != AN_INS_STORE)
             computed(p, i, out);
         else if (*at)
@@ -146,32 +146,14 @@ void an_render_gpu_pair_epilogue(const an_loop_kernel *p, int gemm, bool keep, a
                        half ? 'Y' : 'X', p->arg[gemm].name, (long long)(half * p->rows), (long long)p->cols);
 }
 
-/* What the gradient reads beside the GEMM's result: loaded (into in.w and the instruction's number), or prefetched. */
-static void reads_beside(const an_loop_kernel *p, int gemm, bool prefetch, an_text *out)
-{
-    for (int i = 0; i < p->n_ins; i++) {
-        if (p->ins[i].kind != AN_INS_LOAD || p->ins[i].arg == gemm) continue;
-        if (prefetch)
-            an_text_puts(out, "    an_prefetch(");
-        else
-            an_text_printf(out, "    an_wide_load(in.w%d, ", i);
-        words_at(p, i, out);
-        an_text_puts(out, ");\n");
-    }
-}
-
 void an_render_gpu_pair_gradient(const an_loop_kernel *p, int gemm, an_text *out)
 {
     an_gpu_epilogue_arguments(p, out);
-    an_text_puts(out, "struct an_epilogue_in {\n");
+    an_text_puts(out, "AN_FN const an_u32 *an_epilogue_beside(int r, int c0 AN_EPILOGUE_ARGS)\n{\n    return ");
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].kind == AN_INS_LOAD && p->ins[i].arg != gemm) an_text_printf(out, "    an_u32 w%d[4];\n", i);
-    an_text_puts(out, "};\nAN_FN void an_epilogue_load(an_epilogue_in &in, int r, int c0 AN_EPILOGUE_ARGS)\n{\n");
-    reads_beside(p, gemm, false, out);
-    an_text_puts(out, "}\nAN_FN void an_epilogue_prefetch(int r, int c0 AN_EPILOGUE_ARGS)\n{\n");
-    reads_beside(p, gemm, true, out);
-    an_text_puts(out, "}\nAN_FN void an_epilogue_apply(int r, int c0, const an_u32 (&x)[4], const an_u32 (&y)[4], "
-                      "const an_epilogue_in &in AN_EPILOGUE_ARGS)\n{\n");
+        if (p->ins[i].kind == AN_INS_LOAD && p->ins[i].arg != gemm) words_at(p, i, out);
+    an_text_puts(out, ";\n}\nAN_FN void an_epilogue_apply(int r, int c0, const an_u32 (&x)[4], const an_u32 (&y)[4], "
+                      "const an_u32 (&z)[4] AN_EPILOGUE_ARGS)\n{\n");
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_STORE) an_text_printf(out, "    an_u32 w%d[4];\n", i);
     an_text_puts(out, "    AN_UNROLL for (int j = 0; j < 4; j++)\n    {\n");
@@ -184,8 +166,7 @@ void an_render_gpu_pair_gradient(const an_loop_kernel *p, int gemm, an_text *out
         an_text_printf(out, ", w%d);\n", i);
     }
     an_text_puts(out, "}\n#define AN_EPILOGUE_READS 1\n"
-                      "#define AN_EPILOGUE_LOAD(in, row, col) an_epilogue_load(in, row, col AN_EPILOGUE_NAMES)\n"
-                      "#define AN_EPILOGUE_PREFETCH(row, col) an_epilogue_prefetch(row, col AN_EPILOGUE_NAMES)\n"
-                      "#define AN_EPILOGUE_APPLY(row, col, x, y, in) "
-                      "an_epilogue_apply(row, col, x, y, in AN_EPILOGUE_NAMES)\n");
+                      "#define AN_EPILOGUE_BESIDE(row, col) an_epilogue_beside(row, col AN_EPILOGUE_NAMES)\n"
+                      "#define AN_EPILOGUE_APPLY(row, col, x, y, z) "
+                      "an_epilogue_apply(row, col, x, y, z AN_EPILOGUE_NAMES)\n");
 }

@@ -173,7 +173,6 @@ static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_reg
                 "#define AN_EPILOGUE_STORE_X AN_EPILOGUE_STORE\n"
                 "#define AN_EPILOGUE_STORE_Y AN_EPILOGUE_STORE\n",
         reads[] = /* a pair that reads another tensor and stores three */
-        "struct an_epilogue_in {\n    an_u32 w[4];\n};\n"
         "AN_FN void an_gradient(const an_u32 (&x)[4], const an_u32 (&y)[4], const an_u32 (&w)[4], an_u32 *to, int "
         "more)\n{\n"
         "    an_u32 a[4], b[4], c[4];\n"
@@ -188,9 +187,8 @@ static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_reg
         "#define AN_EPILOGUE_ARGS , const an_u16 *x0, an_u16 *y0\n"
         "#define AN_EPILOGUE_NAMES , x0, y0\n"
         "#define AN_EPILOGUE_READS 1\n"
-        "#define AN_EPILOGUE_LOAD(in, row, col) an_wide_load((in).w, (const an_u32 *)(x0 + (row) * g.n + (col)))\n"
-        "#define AN_EPILOGUE_PREFETCH(row, col) an_prefetch(x0 + (row) * g.n + (col))\n"
-        "#define AN_EPILOGUE_APPLY(row, col, x, y, in) an_gradient(x, y, (in).w, (an_u32 *)(y0 + (row) * g.n + (col)), "
+        "#define AN_EPILOGUE_BESIDE(row, col) (x0 + (row) * g.n + (col))\n"
+        "#define AN_EPILOGUE_APPLY(row, col, x, y, z) an_gradient(x, y, z, (an_u32 *)(y0 + (row) * g.n + (col)), "
         "g.m * g.n)\n";
     static const char *const files[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
                                         "src/kernels/dialect/loops_gpu.h", "src/kernels/dialect/hopper.h",

@@ -185,8 +185,9 @@ struct an_gemm_hopper_args an_cuda_plain_args(const an_device *d, const an_gemm_
 /* A GEMM, and the elementwise step behind it that reads its result in two halves, one below the other: one launch. */
 typedef struct an_gemm_pair {
     an_gemm_plan gemm;
-    int arg;   /* of the elementwise step: the result */
-    bool keep; /* later steps read the result, too */
+    int arg;    /* of the elementwise step: the result */
+    bool keep;  /* later steps read the result, too */
+    bool reads; /* the step reads another tensor beside it */
 } an_gemm_pair;
 /* Whether steps s and s + 1 of the plan are such a pair. */
 bool an_cuda_is_pair(const an_device *d, const an_plan *p, int32_t s, an_gemm_pair *out);

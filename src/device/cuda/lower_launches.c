@@ -223,7 +223,7 @@ static an_status lower_pair(an_err *err, an_exec *e, int32_t step, const an_gemm
     e->paired[step] = true;
     c->blocks[0] = blocks;
     c->threads = p->narrow ? AN_HGEMM_THREADS_OF(AN_HGEMM_NARROW_WARPGROUPS) : AN_HGEMM_THREADS;
-    c->shared_bytes = p->narrow ? NARROW_SHARED : AN_HGEMM_SHARED;
+    c->shared_bytes = p->narrow ? NARROW_SHARED : pair->reads ? AN_HGEMM_READS_SHARED : AN_HGEMM_SHARED;
     c->gemm = p;
     c->scratch = 0;
     for (int i = 0; i < 2; i++) c->refs[i] = ref_of(s, i);

@@ -22,6 +22,9 @@
 #define AN_HGEMM_SHARED_OF(n, stages, groups) (1024 + (stages) * (128 * (AN_HGEMM_M + (n)) + 16) + 2048 * 4 * (groups))
 #define AN_HGEMM_THREADS AN_HGEMM_THREADS_OF(AN_HGEMM_WARPGROUPS)
 #define AN_HGEMM_SHARED  AN_HGEMM_SHARED_OF(AN_HGEMM_N, AN_HGEMM_STAGES, AN_HGEMM_WARPGROUPS)
+#define AN_HGEMM_READS_STAGES (AN_HGEMM_STAGES - 1) /* of a pair that reads beside its sums, which is not narrow */
+#define AN_HGEMM_READS_STRIPS 4
+#define AN_HGEMM_READS_SHARED AN_HGEMM_SHARED_OF(AN_HGEMM_N, AN_HGEMM_READS_STAGES, AN_HGEMM_READS_STRIPS * AN_HGEMM_WARPGROUPS)
 #define AN_HGEMM_REDUCE    256 /* threads of a block of gemm_reduce */
 #define AN_HGEMM_ONTO     1   /* `add` */
 #define AN_HGEMM_IN_PLACE 2
