@@ -89,7 +89,7 @@ static void drop(an_folder *f)
 {
     for (int32_t i = 0; f->value && i < f->g->n_values; i++) {
         free(f->value[i].data);
-        f->value[i].data = NULL;
+        f->value[i] = (an_known_value){0};
     }
 }
 
@@ -160,6 +160,49 @@ static an_status copy_leaf(an_build *b, an_build *inner, const an_pt2_input *in)
     return AN_OK;
 }
 
+double an_fold_number(const an_known_value *v, int64_t i)
+{
+    switch (v->dtype) {
+    case AN_F32: return (double)((const float *)v->data)[i];
+    case AN_F64: return ((const double *)v->data)[i];
+    case AN_I32: return (double)((const int32_t *)v->data)[i];
+    case AN_BOOL: return (double)((const unsigned char *)v->data)[i];
+    default: return NAN;
+    }
+}
+
+/* Whether element = first + slope * position along one axis. */
+static bool is_ramp(an_known_value *v)
+{
+    int64_t inner = 1;
+    if (v->dtype != AN_I32 || v->n < 2) return false;
+    for (v->axis = v->shape.rank - 1; v->axis >= 0; inner *= v->shape.dim[v->axis--]) {
+        const int64_t length = v->shape.dim[v->axis];
+        if (length < 2) continue;
+        v->slope = an_fold_number(v, inner) - an_fold_number(v, 0);
+        bool all = v->slope != 0;
+        for (int64_t i = 0; all && i < v->n; i++)
+            all = an_fold_number(v, i) == an_fold_number(v, 0) + v->slope * (double)(i / inner % length);
+        if (all) return true;
+    }
+    return false;
+}
+
+static bool is_uniform(const an_known_value *v)
+{
+    const size_t width = an_dtype_size(v->dtype);
+    const char *data = v->data;
+    for (int64_t i = 1; i < v->n; i++)
+        if (memcmp(data, data + (size_t)i * width, width) != 0) return false;
+    return v->n > 0;
+}
+
+static an_known_form form_of(an_known_value *v)
+{
+    if (v->dtype != AN_BF16 && v->dtype != AN_F16 && is_uniform(v)) return AN_KNOWN_NUMBER;
+    return is_ramp(v) ? AN_KNOWN_RAMP : AN_KNOWN_ELEMENTS;
+}
+
 static an_status read_back(an_build *inner, int32_t id, an_known_value *out)
 {
     an_tensor *t = an_value_tensor(inner, id);
@@ -178,6 +221,7 @@ static an_status read_back(an_build *inner, int32_t id, an_known_value *out)
         return an_build_refuse(inner, AN_E_INTERNAL, "a constant cannot be read");
     }
     out->data = data;
+    out->form = form_of(out);
     return AN_OK;
 }
 
@@ -215,74 +259,31 @@ const an_known_value *an_fold_value(an_build *b, int32_t id)
     return status == AN_OK ? &f->value[id] : NULL;
 }
 
-double an_fold_number(const an_known_value *v, int64_t i)
-{
-    switch (v->dtype) {
-    case AN_F32: return (double)((const float *)v->data)[i];
-    case AN_F64: return ((const double *)v->data)[i];
-    case AN_I32: return (double)((const int32_t *)v->data)[i];
-    case AN_BOOL: return (double)((const unsigned char *)v->data)[i];
-    default: return NAN;
-    }
-}
-
 /* ---- as tensors */
-
-/* Whether element = first + slope * position along one axis. */
-static bool is_ramp(const an_known_value *v, int *axis, double *slope)
-{
-    int64_t inner = 1;
-    if (v->dtype != AN_I32 || v->n < 2) return false;
-    for (*axis = v->shape.rank - 1; *axis >= 0; inner *= v->shape.dim[(*axis)--]) {
-        const int64_t length = v->shape.dim[*axis];
-        if (length < 2) continue;
-        *slope = an_fold_number(v, inner) - an_fold_number(v, 0);
-        bool all = *slope != 0;
-        for (int64_t i = 0; all && i < v->n; i++)
-            all = an_fold_number(v, i) == an_fold_number(v, 0) + *slope * (double)(i / inner % length);
-        if (all) return true;
-    }
-    return false;
-}
-
-static bool is_uniform(const an_known_value *v)
-{
-    const size_t width = an_dtype_size(v->dtype);
-    const char *data = v->data;
-    for (int64_t i = 1; i < v->n; i++)
-        if (memcmp(data, data + (size_t)i * width, width) != 0) return false;
-    return v->n > 0;
-}
 
 void an_fold_emit(an_build *b, int32_t id)
 {
     const an_known_value *v = an_fold_value(b, id);
     an_built_value *out = &b->value[id];
-    int axis;
-    double slope;
     if (!v) {
         out->t = an_full_at(AN_AT, b->cx, AN_F32, AN_SCALAR, 0);
         return;
     }
-    const bool number = v->dtype != AN_BF16 && v->dtype != AN_F16;
-    if (number && is_uniform(v)) {
-        out->t = an_full_at(AN_AT, b->cx, v->dtype, v->shape, an_fold_number(v, 0));
-    } else if (is_ramp(v, &axis, &slope)) {
-        out->t = an_iota_at(AN_AT, b->cx, v->shape, axis);
-        if (slope != 1) out->t = an_mul_num_at(AN_AT, out->t, slope);
+    switch (v->form) {
+    case AN_KNOWN_NUMBER: out->t = an_full_at(AN_AT, b->cx, v->dtype, v->shape, an_fold_number(v, 0)); break;
+    case AN_KNOWN_RAMP:
+        out->t = an_iota_at(AN_AT, b->cx, v->shape, v->axis);
+        if (v->slope != 1) out->t = an_mul_num_at(AN_AT, out->t, v->slope);
         if (an_fold_number(v, 0) != 0) out->t = an_add_num_at(AN_AT, out->t, an_fold_number(v, 0));
-    } else {
-        out->t = an_input_at(AN_AT, b->cx, v->dtype, v->shape, v->data);
+        break;
+    case AN_KNOWN_ELEMENTS: out->t = an_input_at(AN_AT, b->cx, v->dtype, v->shape, v->data);
     }
     out->last = false;
     out->version++;
 }
 
-an_mask an_fold_mask(an_build *b, int32_t id, int64_t T, int64_t S)
+static an_mask mask_of(const an_known_value *v, int64_t T, int64_t S)
 {
-    const an_known_value *v = an_fold_value(b, id);
-    if (!v || v->shape.rank < 2 || v->shape.dim[v->shape.rank - 1] != S || v->shape.dim[v->shape.rank - 2] != T)
-        return AN_MASK_OTHER;
     bool all = true, causal = true;
     for (int64_t i = 0; i < v->n; i++) {
         const double x = an_fold_number(v, i);
@@ -292,4 +293,15 @@ an_mask an_fold_mask(an_build *b, int32_t id, int64_t T, int64_t S)
         causal &= seen == (i % S <= i / S % T + S - T);
     }
     return all ? AN_MASK_ALL : causal && S >= T ? AN_MASK_CAUSAL : AN_MASK_OTHER;
+}
+
+an_mask an_fold_mask(an_build *b, int32_t id, int64_t T, int64_t S)
+{
+    if (!an_fold_value(b, id)) return AN_MASK_OTHER;
+    an_known_value *v = &b->fold->value[id];
+    if (v->shape.rank < 2 || v->shape.dim[v->shape.rank - 1] != S || v->shape.dim[v->shape.rank - 2] != T)
+        return AN_MASK_OTHER;
+    if (!v->is_looked_at) v->mask = mask_of(v, T, S);
+    v->is_looked_at = true;
+    return v->mask;
 }

@@ -11,11 +11,20 @@
 
 #include "import/pt2_build.h"
 
+/* What a step is given for it: one number, `slope` times the position along `axis` behind the first element, or the elements. */
+typedef enum an_known_form { AN_KNOWN_NUMBER, AN_KNOWN_RAMP, AN_KNOWN_ELEMENTS } an_known_form;
+typedef enum an_mask { AN_MASK_ALL, AN_MASK_CAUSAL, AN_MASK_OTHER } an_mask;
+
 typedef struct an_known_value {
     void *data; /* NULL: not computed yet */
     an_shape shape;
     an_dtype dtype;
     int64_t n;
+    an_known_form form;
+    int axis;
+    double slope;
+    an_mask mask; /* where `is_looked_at`; each step asks, and a mask can have millions of elements */
+    bool is_looked_at;
 } an_known_value;
 
 typedef struct an_folder {
@@ -38,7 +47,6 @@ void an_fold_emit(an_build *b, int32_t value);       /* sets a constant value's 
 const an_known_value *an_fold_value(an_build *b, int32_t value);
 double an_fold_number(const an_known_value *v, int64_t i);
 
-typedef enum an_mask { AN_MASK_ALL, AN_MASK_CAUSAL, AN_MASK_OTHER } an_mask;
 /* Recognises a mask [...,T,S] of attention: bool (true: attended to) or float (0: attended to; -inf or the most negative
  * number: not). */
 an_mask an_fold_mask(an_build *b, int32_t value, int64_t T, int64_t S);
