@@ -287,6 +287,7 @@ an_status an_rule_cross(an_build *b, const an_pt2_node *n)
 static an_tensor *unit_matrices(an_build *b, an_tensor *like)
 {
     const an_shape s = an_shape_of(like);
+    if (s.rank < 2) return like; /* an error is recorded */
     const an_shape one = AN_SHAPE(s.dim[s.rank - 1], s.dim[s.rank - 1]);
     an_tensor *column = an_iota_at(AN_AT, b->cx, one, 1), *row = an_iota_at(AN_AT, b->cx, one, 0);
     an_shape wide = {.rank = s.rank, .dim = {1, 1, 1, 1, 1, 1, 1, 1}};

@@ -35,7 +35,8 @@ static classes read_labels(an_build *b, an_tensor *scores, an_tensor *labels, an
     const an_shape all = an_shape_of(scores);
     an_tensor *label = an_reshape_at(AN_AT, c.labels, s);
     c.hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, all, all.rank - 1), label);
-    an_tensor *zero_id = an_num(labels, b->cx, 0), *classes = an_num(labels, b->cx, (double)all.dim[all.rank - 1]);
+    an_tensor *zero_id = an_num(labels, b->cx, 0),
+              *classes = an_num(labels, b->cx, (double)an_dim(scores, all.rank - 1));
     an_tensor *from_zero = an_ge_at(AN_AT, labels, zero_id), *below = an_lt_at(AN_AT, labels, classes);
     an_tensor *in = an_and_at(AN_AT, from_zero, below);
     an_tensor *good = an_or_at(AN_AT, in, an_not_at(AN_AT, c.valid));

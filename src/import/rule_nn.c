@@ -355,7 +355,8 @@ static an_tensor *group_norm(an_tensor *x, int64_t groups, an_tensor *gain, an_t
 an_status an_rule_group_norm(an_build *b, const an_pt2_node *n)
 {
     const int64_t groups = an_in_int(b, n, 1);
-    if (groups < 1) return an_build_refuse(b, AN_E_IO, "%lld groups; the file is damaged", (long long)groups);
+    if (groups < 1 || groups > AN_MAX(1, an_dim(an_in(b, n, 0), 1)))
+        return an_build_refuse(b, AN_E_IO, "%lld groups; the file is damaged", (long long)groups);
     an_tensor *bias = an_in(b, n, 3), *gain = an_in(b, n, 2);
     an_out(b, n, 0, group_norm(an_in(b, n, 0), groups, gain, bias, an_in_float(b, n, 4)));
     return AN_OK;

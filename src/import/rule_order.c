@@ -94,7 +94,7 @@ an_status an_rule_nanmedian_dim(an_build *b, const an_pt2_node *n)
 /* self k dim=-1 keepdim */
 an_status an_rule_kthvalue(an_build *b, const an_pt2_node *n)
 {
-    return of_axis(b, n, 2, KTH, an_in_int(b, n, 1) - 1);
+    return of_axis(b, n, 2, KTH, AN_MAX(an_in_int(b, n, 1), 0) - 1);
 }
 
 /* ---- running along an axis: log2(length) steps, each with the value half as far behind */
@@ -113,6 +113,7 @@ static an_status running(an_build *b, const an_pt2_node *n, an_fn2 *not_worse, d
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
     an_tensor *rows = an_axis_last(x, axis), *flat = an_detach_at(AN_AT, rows);
     const an_shape s = an_shape_of(rows);
+    if (s.rank == 0) return AN_OK; /* an error is recorded */
     const int64_t L = s.dim[s.rank - 1];
     if (an_dtype_of(flat) == AN_BOOL) flat = an_cast_at(AN_AT, flat, AN_I32);
     if (!an_is_float(flat)) worst = worst < 0 ? INT32_MIN : INT32_MAX;

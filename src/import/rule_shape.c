@@ -237,7 +237,7 @@ static an_status image_of(an_build *b, const an_pt2_node *n, an_shape *s, int64_
 {
     const an_shape all = an_shape_of(an_in(b, n, 0));
     *r = an_in_int(b, n, 1);
-    if (all.rank < 3 || *r <= 0)
+    if (all.rank < 3 || *r <= 0 || *r > INT16_MAX)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes; three or more are known", all.rank);
     *s = AN_SHAPE(1, all.dim[all.rank - 3], all.dim[all.rank - 2], all.dim[all.rank - 1]);
     for (int i = 0; i < all.rank - 3; i++) s->dim[0] *= all.dim[i];
@@ -601,6 +601,8 @@ static an_status pad(an_build *b, const an_pt2_node *n, const char *mode, double
         const int axis = an_rank(x) - 1 - i;
         const int64_t before = pads.dim[2 * i], after = pads.dim[2 * i + 1];
         if (axis < 0) return an_build_refuse(b, AN_E_IO, "pads more axes than there are; the file is damaged");
+        if (before < -INT32_MAX || after < -INT32_MAX || before > INT32_MAX || after > INT32_MAX)
+            return an_build_refuse(b, AN_E_IO, "pads by more than 2^31 elements; the file is damaged");
         const int64_t left = an_dim(x, axis) + AN_MIN(before, 0) + AN_MIN(after, 0);
         if (strcmp(mode, "circular") == 0 && AN_MAX(before, after) > left)
             return an_build_refuse(b, AN_E_UNSUPPORTED, "more elements around than the %lld that the cut leaves",

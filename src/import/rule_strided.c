@@ -45,6 +45,7 @@ static an_tensor *taken(an_tensor *x, const diagonal *d)
 {
     x = behind(x, d->one, d->two, false);
     an_shape s = an_shape_of(x);
+    if (s.rank < 2) return x; /* an error is recorded */
     s.rank--;
     s.dim[s.rank - 1] = d->rows * d->columns;
     x = an_reshape_at(AN_AT, x, s);

@@ -49,6 +49,7 @@ static void drop_batch(an_build *b, const an_pt2_node *n)
     if (!an_out_used(n, 0)) return;
     an_tensor *t = an_value_tensor(b, n->out[0].value);
     an_shape s = an_shape_of(t), out = {.rank = s.rank - 1};
+    if (s.rank == 0) return; /* an error is recorded */
     memcpy(out.dim, s.dim + 1, (size_t)out.rank * sizeof s.dim[0]);
     an_out(b, n, 0, an_reshape_at(AN_AT, t, out));
 }
@@ -368,11 +369,10 @@ static an_tensor *along(an_build *b, an_tensor *x, int axis, int64_t out, const 
 {
     const an_shape s = an_shape_of(x);
     const int64_t in = s.dim[axis];
-    const bool equal = r->kind == BY_MEANS && out > 0 && in % out == 0;
     int64_t before = 1, behind = 1;
     if (in == out && r->scale == 0) return x;
-    if (equal && out == 1) return an_mean_at(AN_AT, x, AN_AXIS(axis), true);
-    if (in * out > MOST_WEIGHTS || in < 1 || out < 1) return NULL;
+    if (in < 1 || out < 1 || in > MOST_WEIGHTS / out) return NULL;
+    if (r->kind == BY_MEANS && out == 1) return an_mean_at(AN_AT, x, AN_AXIS(axis), true);
     const an_dtype dtype = an_dtype_of(x) == AN_F64 ? AN_F64 : AN_F32;
     an_arena arena = {0};
     double *f64 = AN_NEW_ARRAY(&arena, double, in *out);
