@@ -78,9 +78,10 @@ typedef struct an_state_info {
 } an_state_info;
 
 typedef struct an_input_info {
-    void *data; /* this step's copy; NULL: the caller gave none, and the step can only be planned */
+    void *data; /* this step's copy, or lent; NULL: the caller gave none, and the step can only be planned */
     size_t bytes;
     const char *at;
+    bool lent;
 } an_input_info;
 
 typedef struct an_cached_plan {

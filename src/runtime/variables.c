@@ -265,7 +265,7 @@ static an_tensor *leaf(an_ctx *cx, const char *at, an_leaf kind, int index, an_d
             .op = AN_OP_LEAF, .dtype = dtype, .rank = rank, .shape = shape, .n_attr = 2, .attr = attr, .at = at});
 }
 
-an_tensor *an_input_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape s, const void *data)
+static an_tensor *input(const char *at, an_ctx *cx, an_dtype dtype, an_shape s, const void *data, bool lent)
 {
     int32_t shape[AN_MAX_RANK];
     int64_t numel;
@@ -275,13 +275,26 @@ an_tensor *an_input_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape s, c
         return an_poison(&cx->graph, AN_E_DTYPE, at, "an_input: %d is no dtype", (int)dtype);
     size_t bytes = (size_t)numel * an_dtype_bytes(dtype);
     const bool none = !data && numel; /* to be planned with, not run */
-    void *copy = none ? NULL : an_arena_copy(&cx->step, numel ? data : "", numel ? bytes : 1);
+    lent &= numel > 0;
+    void *copy = none   ? NULL
+                 : lent ? (void *)(uintptr_t)data
+                        : an_arena_copy(&cx->step, numel ? data : "", numel ? bytes : 1);
     if ((!copy && !none) || !an_grow((void **)&cx->input, cx->n_inputs, &cx->cap_inputs, sizeof *cx->input)) {
         an_fail_nomem(&cx->err, "an input", bytes);
         return cx->graph.poison;
     }
-    cx->input[cx->n_inputs] = (an_input_info){copy, bytes, at};
+    cx->input[cx->n_inputs] = (an_input_info){copy, bytes, at, lent};
     return leaf(cx, at, AN_LEAF_INPUT, cx->n_inputs++, dtype, s.rank, shape);
+}
+
+an_tensor *an_input_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape s, const void *data)
+{
+    return input(at, cx, dtype, s, data, false);
+}
+
+an_tensor *an_input_lent_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape s, const void *data)
+{
+    return input(at, cx, dtype, s, data, true);
 }
 
 static an_tensor *scalar(const char *at, an_ctx *cx, double x, an_dtype dtype)
@@ -345,7 +358,13 @@ an_status an_set_input(an_tensor *t, const void *data)
     const int i = leaf_index(t, AN_LEAF_INPUT, "an_set_input", &status);
     if (i < 0) return status;
     an_ctx *cx = t->g->owner;
-    const an_input_info *in = &cx->input[i];
+    an_input_info *in = &cx->input[i];
+    if (in->lent && data && in->data) {
+        void *own = an_arena_alloc(&cx->step, in->bytes);
+        if (!own) return an_fail_nomem(&cx->err, "an input", in->bytes);
+        in->data = own;
+        in->lent = false;
+    }
     if (in->bytes && (!data || !in->data))
         return an_fail(&cx->err, AN_E_USAGE, "an_set_input: %s",
                        data ? "the input was made without data" : "data is NULL");

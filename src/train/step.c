@@ -5,6 +5,7 @@
 #include "train/task.h"
 #include "comm/comm.h"
 #include <anneal_nn.h>
+#include <anneal_tools.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,7 +167,7 @@ static void make_inputs(an_ctx *cx, const an_train_config *c, void *const *array
 {
     an_array spec[AN_MAX_ARRAYS];
     const int n = c->model->inputs(an_model_settings(c), c->batch_size, spec);
-    for (int i = 0; i < n; i++) in[i] = an_input(cx, spec[i].dtype, spec[i].shape, array ? array[i] : NULL);
+    for (int i = 0; i < n; i++) in[i] = an_input_lent(cx, spec[i].dtype, spec[i].shape, array ? array[i] : NULL);
 }
 
 an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t iteration, int64_t micro,
