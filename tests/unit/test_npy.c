@@ -139,7 +139,7 @@ static void what_does_not_make_rows_is_refused(void **state)
     t = open_table(test_folder(), true);
     assert_int_equal(an_table_rows(t, AN_VAL), 20);
     assert_int_equal(an_table_read(&err, t, AN_VAL, 2, 2, &x, &y), AN_E_DATA);
-    assert_non_null(strstr(err.text, "the label of row 2 is 2"));
+    assert_non_null(strstr(err.text, "y.npy: the label of row 2 is 2"));
     an_table_close(t);
 }
 

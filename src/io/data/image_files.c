@@ -53,7 +53,13 @@ typedef struct turbojpeg {
 
 static an_status decode_jpeg(an_err *err, const char *name, const void *data, size_t n, int channels, an_image *out)
 {
-    enum { RGB = 0, GREY = 6, ACCURATE_DCT = 4096, LIMIT_SCANS = 32768 };
+    enum {
+        RGB = 0,
+        GREY = 6,
+        CMYK = 3 /* and YCCK = 4, of what a file has */,
+        ACCURATE_DCT = 4096,
+        LIMIT_SCANS = 32768
+    };
     static const char *const libraries[] = {"libturbojpeg.so.0",
                                             "libturbojpeg.0.dylib",
                                             "/opt/homebrew/lib/libturbojpeg.dylib",
@@ -74,6 +80,8 @@ static an_status decode_jpeg(an_err *err, const char *name, const void *data, si
     an_status status = AN_OK;
     if (t.header(handle, data, (unsigned long)n, &width, &height, &sampling, &space) != 0)
         status = damaged(err, name, "JPEG", t.error(handle));
+    else if (space >= CMYK)
+        status = an_fail(err, AN_E_DATA, "%s: the JPEG image is one for printing (CMYK); save it as RGB", name);
     if (status == AN_OK) status = make_room(err, name, width, height, channels, out);
     if (status == AN_OK && t.decompress(handle, data, (unsigned long)n, out->memory, width, width * channels, height,
                                         channels == 1 ? GREY : RGB, ACCURATE_DCT | LIMIT_SCANS) != 0)

@@ -15,7 +15,7 @@
 /* A pair of files, or of built-in arrays. */
 typedef struct pair {
     an_npy x, y;
-    char x_path[AN_CKPT_PATH_BYTES];
+    char x_path[AN_CKPT_PATH_BYTES], y_path[AN_CKPT_PATH_BYTES];
 } pair;
 
 struct an_table {
@@ -68,6 +68,7 @@ static an_status make_spirals(an_err *err, an_table *t)
     p->x = (an_npy){.dtype = AN_F32, .rank = 2, .dim = {SPIRAL_ROWS, 2}, .data = x, .bytes = x_bytes};
     p->y = (an_npy){.dtype = AN_I32, .rank = 1, .dim = {SPIRAL_ROWS}, .data = y, .bytes = y_bytes};
     snprintf(p->x_path, sizeof p->x_path, "spirals");
+    snprintf(p->y_path, sizeof p->y_path, "spirals");
     t->split_tenths = true;
     return AN_OK;
 }
@@ -83,19 +84,18 @@ static bool is_there(const char *folder, const char *name)
 
 static an_status open_pair(an_err *err, const char *folder, const char *prefix, pair *p)
 {
-    char y_path[AN_CKPT_PATH_BYTES];
     int n = snprintf(p->x_path, sizeof p->x_path, "%s/%sx.npy", folder, prefix);
     if (n >= (int)sizeof p->x_path) return an_fail(err, AN_E_USAGE, "data=%.100s...: the path is too long", folder);
-    snprintf(y_path, sizeof y_path, "%s/%sy.npy", folder, prefix);
+    snprintf(p->y_path, sizeof p->y_path, "%s/%sy.npy", folder, prefix);
     AN_TRY(an_npy_open(err, p->x_path, &p->x));
-    AN_TRY(an_npy_open(err, y_path, &p->y));
+    AN_TRY(an_npy_open(err, p->y_path, &p->y));
     if (p->x.rank < 1 || p->y.rank < 1 || p->x.dim[0] != p->y.dim[0])
         return an_fail(err, AN_E_DATA, "%s has %lld rows, %s %lld: a label is needed for each row", p->x_path,
-                       p->x.rank ? (long long)p->x.dim[0] : 0, y_path, p->y.rank ? (long long)p->y.dim[0] : 0);
+                       p->x.rank ? (long long)p->x.dim[0] : 0, p->y_path, p->y.rank ? (long long)p->y.dim[0] : 0);
     if (p->x.dim[0] < 1 || row_length(&p->x) < 1)
         return an_fail(err, AN_E_DATA, "%s: there are no numbers in it", p->x_path);
     if (is_whole(p->y.dtype) ? p->y.rank != 1 : p->y.rank > 2 || row_length(&p->y) < 1)
-        return an_fail(err, AN_E_DATA, "%s: labels are whole numbers [N], or floats [N] or [N,K]", y_path);
+        return an_fail(err, AN_E_DATA, "%s: labels are whole numbers [N], or floats [N] or [N,K]", p->y_path);
     return AN_OK;
 }
 
@@ -121,7 +121,7 @@ static an_status find_classes(an_err *err, const pair *p, int64_t *most)
     for (int64_t i = 0; i < p->y.dim[0]; i++) {
         const double y = an_npy_number(&p->y, i);
         if (y < 0 || y > 1e6)
-            return an_fail(err, AN_E_DATA, "%s: the label of row %lld is %.0f; classes are 0 to 1000000", p->x_path,
+            return an_fail(err, AN_E_DATA, "%s: the label of row %lld is %.0f; classes are 0 to 1000000", p->y_path,
                            (long long)i, y);
         *most = AN_MAX(*most, (int64_t)y);
     }
@@ -224,7 +224,7 @@ an_status an_table_read(an_err *err, const an_table *t, int split, int64_t row, 
     const int32_t label = (int32_t)an_npy_number(&p->y, at);
     memcpy(y, &label, sizeof label);
     if (label >= 0 && label < classes) return AN_OK;
-    return an_fail(err, AN_E_DATA, "%s: the label of row %lld is %d, the model knows %lld classes", p->x_path,
+    return an_fail(err, AN_E_DATA, "%s: the label of row %lld is %d, the model knows %lld classes", p->y_path,
                    (long long)at, (int)label, (long long)classes);
 }
 
