@@ -59,7 +59,8 @@ an_status an_join(an_ctx *cx, struct an_comm *c);
  * made. Of one rank: nothing. */
 typedef enum an_shard { AN_SHARD_NONE, AN_SHARD_MOMENTS, AN_SHARD_GRADIENTS, AN_SHARD_WEIGHTS } an_shard;
 an_status an_shard_optimizer(an_ctx *cx, an_shard what);
-/* An input whose memory stays the caller's, as it is, until the step has been evaluated: a batch is not copied twice. */
+/* An input whose memory stays the caller's and unchanged until an_reset: a batch is not copied twice. an_set_input gives it memory of the
+ * context's own. */
 an_tensor *an_input_lent_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape shape, const void *data);
 #define an_input_lent(cx, dtype, shape, data) an_input_lent_at(AN_AT, cx, dtype, shape, data)
 /* Whether the exchange of gradients may begin while the backward pass still runs (the default), on a device that runs

@@ -328,6 +328,8 @@ def layers():
     yield "ce_soft", Net(lambda m, x, y: F.cross_entropy(x, y.softmax(1))), (logits, draw(7, 5, seed=9))
     yield "nll", Net(lambda m, x, y: F.nll_loss(x.log_softmax(1), y)), (logits, labels)
     yield "autocast_off", WithoutAutocast(), (seq,)
+    with torch.no_grad():
+        yield "two_names", TwoNames(), (draw(4).abs() + 1, draw(4, seed=5).abs() + 1)
     yield "tied", Net(lambda m, x: F.linear(m.e(x), m.e.weight), e=nn.Embedding(7, 4)), (ints(7, 2, 3),)
 
 
@@ -468,6 +470,22 @@ class WithoutAutocast(nn.Module):
         return z + q * y
 
 
+class TwoNames(nn.Module):
+    """A constant under two names, and a tensor that a quotient is written into, whole and through a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = torch.arange(1.0, 5.0)
+        self.b = self.a.detach()
+        self.register_buffer("kept", torch.zeros(4))
+
+    def forward(self, x, y):
+        t = torch.zeros(2, 4)
+        torch.div(x, y, out=t[0])
+        torch.div(y, x, out=self.kept).mul_(2)
+        return x + self.a.cos() + self.b.cos(), t + 1, self.kept + 1
+
+
 def whole():
     image, ids = draw(2, 3, 40, 40), ints(17, 2, 8)
     labels = ints(17, 2, 8).flip(0)
@@ -528,7 +546,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
 
 
 def write_planes(path):
@@ -539,16 +557,42 @@ def write_planes(path):
     strip(path)
 
 
+class Rotary(nn.Module):
+    """Angles of rotary positions, computed where autocast is off, of positions and frequencies that the policy would narrow."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Linear(1, 1, bias=False)
+        self.register_buffer("frequency", 10000.0 ** -(torch.arange(8.0) / 8))
+
+    def forward(self, positions):
+        x = self.scale(positions)
+        with torch.autocast("cpu", enabled=False):
+            angles = self.frequency[:, None].float() @ x.transpose(0, 1).float()
+            return angles.cos()
+
+
+def write_rotary(path):
+    """In float32, under a narrow policy: tests/import/test_autocast.c."""
+    net = Rotary().float()
+    nn.init.ones_(net.scale.weight)
+    torch.export.save(torch.export.export(net, (torch.arange(64.0).float()[:, None] * 4,), strict=False), path)
+    strip(path)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("folder")
     p.add_argument("--only", default="")
     p.add_argument("--fixtures", action="store_true")
     p.add_argument("--planes", action="store_true", help="FOLDER/planes.pt2 alone, in float32")
+    p.add_argument("--rotary", action="store_true", help="FOLDER/rotary.pt2 alone, in float32")
     o = p.parse_args()
     os.makedirs(o.folder, exist_ok=True)
     if o.planes:
         return write_planes(os.path.join(o.folder, "planes.pt2"))
+    if o.rotary:
+        return write_rotary(os.path.join(o.folder, "rotary.pt2"))
     made = 0
     for name, module, inputs in fixtures() if o.fixtures else cases():
         if o.only in name:

@@ -265,7 +265,8 @@ static an_status refuse_other_shape(an_err *err, const an_args *args, const an_t
             if (strcmp(args->settings[i].key, *key) != 0) continue;
             an_config_value_text(f, asked, &want);
             an_config_value_text(f, &r->cfg, &have);
-            if (want.data && have.data && strcmp(want.data, have.data) != 0 && strcmp(want.data, "0") != 0)
+            if (want.data && have.data && strcmp(want.data, have.data) != 0 &&
+                !(f->type == AN_CONFIG_INT && strcmp(want.data, "0") == 0)) /* a size that the data decide */
                 status = an_fail(err, AN_E_USAGE, "%s=%s, but the weights of init_from=%s have %s", *key, want.data,
                                  asked->init_from, have.data);
             an_text_free(&want);

@@ -31,6 +31,12 @@ const an_aten *an_aten_find(const char *target, bool *in_place)
     return find(name);
 }
 
+int an_aten_written(const an_pt2_node *n)
+{
+    if (n->in_place) return 0;
+    return n->rule->rule == an_rule_div_out ? 2 : -1;
+}
+
 /* ---- arguments */
 
 /* Parses the default in a schema, from `text` up to a blank. */
@@ -183,6 +189,18 @@ static const an_pt2_node **sorted(const an_pt2_graph *g)
     return order;
 }
 
+/* Systems of equations and decompositions lose too much in 16 bits: PyTorch's autocast computes them in float32, too. */
+static bool is_full_precision(const char *target)
+{
+    static const char *const names[] = {"aten.linalg_inv",     "aten.linalg_solve", "aten.linalg_cholesky",
+                                        "aten.linalg_slogdet", "aten.linalg_det",   "aten.linalg_eig",
+                                        "aten.linalg_svd",     "aten.cholesky",     "aten.inverse",
+                                        "aten.slogdet",        "aten.det."};
+    for (size_t i = 0; i < AN_COUNT(names); i++)
+        if (strncmp(target, names[i], strlen(names[i])) == 0) return true;
+    return false;
+}
+
 an_status an_aten_resolve(an_err *err, an_pt2_graph *g)
 {
     const an_pt2_node **order = sorted(g);
@@ -194,6 +212,7 @@ an_status an_aten_resolve(an_err *err, an_pt2_graph *g)
         an_pt2_node *n = &g->node[order[i] - g->node];
         n->rule = again ? order[i - 1]->rule : an_aten_find(n->target, &in_place);
         n->in_place = again ? order[i - 1]->in_place : in_place;
+        n->without_autocast |= is_full_precision(n->target);
         kinds += !again;
         missing += !again && !order[i]->rule;
     }

@@ -34,6 +34,9 @@ extern const size_t an_aten_n_rows;
 /* The row of a target, NULL where there is none. relu_ finds the row of relu and sets *in_place. */
 const an_aten *an_aten_find(const char *target, bool *in_place);
 
+/* The argument that a node's result is written into and is from then on; -1: none. Of aten.relu_ the first, of aten.div.out `out`. */
+int an_aten_written(const an_pt2_node *n);
+
 /* Sets the rule and the arguments of each node. AN_E_UNSUPPORTED names every operation without a row, with the module and
  * the line of code that it comes from. */
 an_status an_aten_resolve(an_err *err, an_pt2_graph *g);

@@ -82,7 +82,7 @@ static void refresh(an_build *b, int32_t id)
     if (!v->view) return;
     const an_built_value *parent = an_build_get(b, v->parent);
     if (v->seen == parent->version) return;
-    if (v->view->in_place) {
+    if (an_aten_written(v->view) >= 0) {
         set(b, id, parent->t, parent->last);
     } else {
         const an_pt2_node *now = b->now;
@@ -118,14 +118,26 @@ bool an_in_is_tensor(const an_pt2_node *n, int i)
     return n->arg[i].kind == AN_ARG_TENSOR;
 }
 
+/* A value as a node reads it: where autocast is off, what the policy has narrowed is float32 again. */
+static an_built_value read_value(an_build *b, const an_pt2_node *n, int32_t id)
+{
+    an_dtype dtype;
+    an_built_value v = *an_build_get(b, id);
+    if (v.t && n->without_autocast && an_pt2_dtype(b->g->value[id].torch_dtype, &dtype) && dtype == AN_F32 &&
+        an_dtype_size(an_dtype_of(v.t)) == 2)
+        v.t = an_cast_at(AN_AT, v.t, AN_F32);
+    return v;
+}
+
 an_built_value an_in_value(an_build *b, const an_pt2_node *n, int i)
 {
-    return n->arg[i].kind == AN_ARG_TENSOR ? *an_build_get(b, n->arg[i].value) : (an_built_value){.t = NULL};
+    return n->arg[i].kind == AN_ARG_TENSOR ? read_value(b, n, n->arg[i].value) : (an_built_value){.t = NULL};
 }
 
 an_tensor *an_in(an_build *b, const an_pt2_node *n, int i)
 {
-    return n->arg[i].kind == AN_ARG_TENSOR ? an_value_tensor(b, n->arg[i].value) : NULL;
+    const an_built_value v = an_in_value(b, n, i);
+    return v.t ? an_plain(v.t, v.last) : NULL;
 }
 
 int an_in_count(const an_pt2_node *n, int i)
@@ -136,7 +148,7 @@ int an_in_count(const an_pt2_node *n, int i)
 an_built_value an_in_list_value(an_build *b, const an_pt2_node *n, int i, int k)
 {
     const int32_t id = k < an_in_count(n, i) ? n->arg[i].values[k] : -1;
-    return id < 0 ? (an_built_value){.t = NULL} : *an_build_get(b, id);
+    return id < 0 ? (an_built_value){.t = NULL} : read_value(b, n, id);
 }
 
 an_tensor *an_in_list(an_build *b, const an_pt2_node *n, int i, int k)
@@ -268,7 +280,7 @@ static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last)
     an_built_value *v = &b->value[id];
     set(b, id, t, last);
     if (!v->view) return AN_OK;
-    if (v->view->in_place) {
+    if (an_aten_written(v->view) >= 0) {
         AN_TRY(write_value(b, v->parent, t, last));
     } else {
         an_tensor *written = an_plain(t, last);
@@ -299,9 +311,10 @@ static bool is_view(const an_build *b, const an_pt2_node *n)
     return !may_copy || b->g->value[n->arg[0].value].contiguous;
 }
 
-static an_status link_views(an_build *b, const an_pt2_node *n)
+/* The results of the node are views of its argument `at`. */
+static an_status link_views(an_build *b, const an_pt2_node *n, int at)
 {
-    const int32_t parent = n->arg[0].value;
+    const int32_t parent = n->arg[at].value;
     const int depth = b->value[parent].view ? b->value[parent].depth + 1 : 1;
     if (depth > MOST_VIEWS)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "a view of a view, more than %d deep; put a clone() in between",
@@ -318,14 +331,14 @@ static an_status link_views(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* The rule of relu gives the result of relu_ its value; it is then the argument's too. */
-static an_status finish_in_place(an_build *b, const an_pt2_node *n)
+/* The rule of relu gives the result of relu_ its value; it is then that of argument `at`, which is written, too. */
+static an_status finish_in_place(an_build *b, const an_pt2_node *n, int at)
 {
     const int32_t id = result_id(n, 0);
-    if (n->arg[0].kind != AN_ARG_TENSOR || id < 0)
+    if (n->arg[at].kind != AN_ARG_TENSOR || id < 0)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "an operation in place on something that is no tensor");
     an_built_value *v = &b->value[id];
-    const an_built_value *self = an_build_get(b, n->arg[0].value);
+    const an_built_value *self = an_build_get(b, n->arg[at].value);
     an_tensor *t = v->t;
     if (!t) return AN_OK; /* recorded */
     const an_shape want = an_shape_of(self->t), have = an_shape_of(t);
@@ -333,8 +346,8 @@ static an_status finish_in_place(an_build *b, const an_pt2_node *n)
     if (an_dtype_of(self->t) != an_dtype_of(t)) t = an_cast_at(AN_AT, t, an_dtype_of(self->t));
     v->view = NULL;
     v->t = t;
-    AN_TRY(write_value(b, n->arg[0].value, t, v->last));
-    return link_views(b, n);
+    AN_TRY(write_value(b, n->arg[at].value, t, v->last));
+    return link_views(b, n, at);
 }
 
 /* ---- all nodes */
@@ -345,13 +358,25 @@ static an_status recorded(an_build *b)
     return sentence ? an_build_refuse(b, an_error_status(b->cx), "%.400s", sentence) : AN_OK;
 }
 
+static an_status apply(an_build *b, const an_pt2_node *n)
+{
+    const an_policy given = an_get_policy(b->cx);
+    an_policy full = given;
+    full.matmul = AN_F32;
+    if (n->without_autocast) an_set_policy(b->cx, full);
+    const an_status status = n->rule->rule(b, n);
+    if (n->without_autocast) an_set_policy(b->cx, given);
+    return status;
+}
+
 an_status an_build_node(an_build *b, const an_pt2_node *n)
 {
+    const int written = an_aten_written(n);
     b->now = n;
-    AN_TRY(n->rule->rule(b, n));
+    AN_TRY(apply(b, n));
     AN_TRY(recorded(b));
-    if (n->in_place) return finish_in_place(b, n);
-    return is_view(b, n) ? link_views(b, n) : AN_OK;
+    if (written >= 0) return finish_in_place(b, n, written);
+    return is_view(b, n) ? link_views(b, n, 0) : AN_OK;
 }
 
 an_status an_build_run(an_build *b)

@@ -15,7 +15,8 @@ static void forbid(const an_pt2_graph *g, const int32_t *maker, bool *forbidden,
     while (id >= 0 && !forbidden[id]) {
         forbidden[id] = true;
         const an_pt2_node *n = maker[id] >= 0 ? &g->node[maker[id]] : NULL;
-        id = n && (n->rule->kind == AN_VIEW || n->in_place) && n->arg[0].kind == AN_ARG_TENSOR ? n->arg[0].value : -1;
+        const int of = !n ? -1 : n->rule->kind == AN_VIEW ? 0 : an_aten_written(n);
+        id = of >= 0 && n->arg[of].kind == AN_ARG_TENSOR ? n->arg[of].value : -1;
     }
 }
 
@@ -50,7 +51,8 @@ static void mark(const an_pt2_graph *g, int32_t *maker, bool *forbidden, bool *c
     for (int32_t i = 0; i < g->n_nodes; i++) EACH_RESULT(&g->node[i], id) maker[id] = i;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const an_pt2_node *n = &g->node[i];
-        if (n->in_place && n->arg[0].kind == AN_ARG_TENSOR) forbid(g, maker, forbidden, n->arg[0].value);
+        const int written = an_aten_written(n);
+        if (written >= 0 && n->arg[written].kind == AN_ARG_TENSOR) forbid(g, maker, forbidden, n->arg[written].value);
     }
     for (int32_t i = 0; i < g->n_inputs; i++) {
         const an_pt2_input *in = &g->input[i];
@@ -152,7 +154,8 @@ static an_status copy_leaf(an_build *b, an_build *inner, const an_pt2_input *in)
     const size_t bytes = n * an_dtype_size(an_dtype_of(v->t));
     void *data = calloc(1, bytes + 1);
     if (!data) return an_fail_nomem(b->err, in->name, bytes);
-    const int at = an_persist_find(b->cx, in->name);
+    const char *state = an_name_of(v->t); /* of a constant with two names the first one's */
+    const int at = an_persist_find(b->cx, state ? state : in->name);
     if (at >= 0) (void)an_persist_read(b->cx, at, data, bytes); /* a device that only plans has no values: zeros */
     inner->value[in->value].t = an_input_at(AN_AT, inner->cx, an_dtype_of(v->t), s, data);
     inner->value[in->value].last = v->last;

@@ -18,6 +18,7 @@ typedef struct reader {
     const char *at;      /* the node or list that is being read, for sentences */
     const json_t *metas; /* tensor_values of the graph that is being read */
     int depth;
+    bool without_autocast; /* of the region that is being read */
 } reader;
 
 static an_status damaged(const reader *r, const char *what)
@@ -331,7 +332,7 @@ static const json_t *argument(const json_t *node, size_t i, const char *kind)
     return json_object_get(json_object_get(json_array_get(json_object_get(node, "inputs"), i), "arg"), kind);
 }
 
-/* Whether a node is a region in which autocast is off: its operations are those of a model without it. */
+/* Whether a node is a region in which autocast is off: it computes in the file's dtypes whatever the precision policy is. */
 static bool is_autocast_off(const char *target, const json_t *node)
 {
     return strcmp(target, "higher_order.wrap_with_autocast") == 0 && json_is_false(argument(node, 2, "as_bool"));
@@ -346,9 +347,12 @@ static an_status read_region(reader *r, names *scope, const json_t *node, bool a
     names inner = {{0}, {0}};
     if (!json_is_boolean(flag) || !json_is_object(region)) return damaged(r, "a region has no graph");
     if (++r->depth > AN_PT2_MAX_REGIONS) return damaged(r, "regions are nested too deep");
+    const bool before = r->without_autocast;
+    r->without_autocast |= autocast;
     an_status status = read_region_in(r, scope, &inner, node, region, autocast ? 5 : 2, autocast || json_is_true(flag));
     an_map_free(&inner.tensors);
     an_map_free(&inner.symbols);
+    r->without_autocast = before;
     r->depth--;
     return status;
 }
@@ -368,6 +372,7 @@ static an_status read_node(reader *r, names *scope, const json_t *node)
     AN_TRY(new_node(r, target, (int32_t)json_array_size(in), (int32_t)json_array_size(out), &n));
     n->module = module_of(r, metadata);
     n->place = place_of(r, metadata);
+    n->without_autocast = r->without_autocast;
     for (int32_t i = 0; i < n->n_in; i++) {
         const json_t *one = json_array_get(in, (size_t)i);
         const char *name = json_string_value(json_object_get(one, "name"));

@@ -61,7 +61,8 @@ typedef struct an_pt2_node {
     an_pt2_arg *in, *out;       /* results are TENSOR, TENSORS or NONE; an INT, FLOAT or BOOL defines a symbol */
     const char *module;         /* "encoder.0"; "" is the model itself */
     const char *place;          /* the line of code, "my.py:41"; "" is unknown */
-    bool in_place;              /* its result is written into its first argument */
+    bool in_place;              /* its result is written into its first argument; see an_aten_written */
+    bool without_autocast;      /* the precision policy narrows none of its operands */
     const struct an_aten *rule; /* aten.h; NULL: there is none */
     an_pt2_arg *arg;            /* the rule's arguments in order, defaults filled in */
 } an_pt2_node;

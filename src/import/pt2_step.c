@@ -21,14 +21,15 @@ static bool fits(const an_pt2_tensor *t, const an_import_array *a)
     return true;
 }
 
-/* The entry of an_persist_get; `last`, where it was before, is looked at first. */
+/* The entry of an_persist_get; `last`, where it was before, is looked at first. A tensor of two names has one state. */
 static int entry_of(const an_import_model *m, const an_pt2_tensor *t, int last)
 {
     an_persist p;
+    const char *name = an_name_of(m->tensor[t - m->file->archive.tensor]);
     if (last >= 0 && last < an_persist_count(m->cx) && an_persist_get(m->cx, last, &p) == AN_OK &&
-        strcmp(p.name, t->name) == 0)
+        strcmp(p.name, name) == 0)
         return last;
-    return an_persist_find(m->cx, t->name);
+    return an_persist_find(m->cx, name);
 }
 
 /* The state takes the integers at `a`. */

@@ -528,16 +528,15 @@ an_status an_rule_quantile(an_build *b, const an_pt2_node *n)
 
 /* ---- other */
 
-/* out takes the quotient. */
+/* Written into `out`, which the result is from then on (an_aten_written). */
 an_status an_rule_div_out(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1), *out = an_in(b, n, 2);
     an_promote(&x, &y);
-    an_tensor *q = an_as(an_div_at(AN_AT, x, y), an_dtype_of(out));
+    an_tensor *q = an_div_at(AN_AT, x, y);
     if (an_count(q) != an_count(out)) return an_build_refuse(b, AN_E_UNSUPPORTED, "out= of another shape");
-    q = an_reshape_at(AN_AT, q, an_shape_of(out));
-    an_out(b, n, 0, q);
-    return an_in_write(b, n, 2, q);
+    an_out(b, n, 0, an_reshape_at(AN_AT, q, an_shape_of(out)));
+    return AN_OK;
 }
 
 /* The elements of the main diagonal; with `wrap` it begins again below a tall matrix's end. */

@@ -9,7 +9,7 @@
 typedef struct an_bench_result {
     double ms, min_ms; /* median and fastest step, each with its loss read */
     double
-        tenth_ms; /* a step where every tenth loss is read, as training logs them: the host runs ahead; 0: fewer steps than ten */
+        tenth_ms; /* a step where every tenth loss is read, as training logs them: the host runs ahead; 0: fewer steps than ten, or no GPU */
     double cpu_ms;          /* processor time of the process in the median step, all threads */
     double first_s;         /* the first step, planning and compiling included */
     double gflops;          /* of the median step, by the model's count */

@@ -2,6 +2,7 @@
  * the reference interpreter; what it cannot run again is refused with a sentence. */
 #include <anneal.h>
 #include <anneal_decode.h>
+#include <anneal_tools.h>
 
 #include "lib/test.h"
 
@@ -70,6 +71,26 @@ static void on_the_cpu(void **state)
     as_if_built_again("cpu");
 }
 
+/* A lent input is read where it lies; new values are written elsewhere, and the caller's stay as they were. */
+static void what_is_lent_is_not_written(void **state)
+{
+    (void)state;
+    static const int32_t other[3] = {1, 1, 2};
+    int32_t lent[3] = {3, 4, 5}, got[3];
+    an_ctx *cx = open_on("cpu");
+    an_tensor *in = an_input_lent(cx, AN_I32, AN_SHAPE(3), lent), *twice = an_mul_num(in, 2);
+    lent[0] = 6; /* before the step is evaluated: a copy would have 3 */
+    assert_int_equal(an_eval(twice), AN_OK);
+    assert_int_equal(an_read(twice, got, sizeof got), AN_OK);
+    assert_int_equal(got[0], 12);
+    assert_int_equal(an_set_input(in, other), AN_OK);
+    assert_int_equal(an_eval_again(cx), AN_OK);
+    assert_int_equal(an_read(twice, got, sizeof got), AN_OK);
+    assert_int_equal(got[0], 2);
+    assert_int_equal(lent[0], 6);
+    an_close(cx);
+}
+
 static void in_the_reference(void **state)
 {
     (void)state;
@@ -121,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_the_cpu),
+        cmocka_unit_test(what_is_lent_is_not_written),
         cmocka_unit_test(in_the_reference),
         cmocka_unit_test(what_cannot_run_again_is_refused),
     };
