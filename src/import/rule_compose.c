@@ -122,7 +122,12 @@ an_status an_rule_cartesian_prod(an_build *b, const an_pt2_node *n)
     if (count > 7) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d lists; 7 are the most", count);
     an_shape all = {.rank = count};
     int64_t rows = 1;
-    for (int k = 0; k < count; k++) rows *= all.dim[k] = an_count(part[k]);
+    for (int k = 0; k < count; k++) {
+        all.dim[k] = an_count(part[k]);
+        if (rows > INT32_MAX / AN_MAX(all.dim[k], 1))
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 2^31 rows");
+        rows *= all.dim[k];
+    }
     for (int k = 0; k < count; k++) {
         an_shape own = {.rank = count, .dim = {1, 1, 1, 1, 1, 1, 1, 1}};
         own.dim[k] = all.dim[k];
@@ -157,7 +162,7 @@ an_status an_rule_kron(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* x's axes `of_x` against y's axes `of_y`, which are summed; the others of x, then those of y, remain. */
+/* x's axes `of_x` against y's axes `of_y`, which are summed; the others of x, then those of y, remain. All are there, and each once. */
 static an_tensor *contracted(an_build *b, an_tensor *x, an_tensor *y, const an_shape *of_x, const an_shape *of_y)
 {
     const an_shape sx = an_shape_of(x), sy = an_shape_of(y);
@@ -173,7 +178,7 @@ static an_tensor *contracted(an_build *b, an_tensor *x, an_tensor *y, const an_s
         if (!(gone_x >> i & 1)) px.dim[at++] = i, rows *= out.dim[out.rank++] = sx.dim[i];
     for (int k = 0; k < of_x->rank; k++) {
         px.dim[at++] = an_wrap_axis(of_x->dim[k], sx.rank);
-        sum *= sx.dim[px.dim[at - 1] & 7];
+        sum *= sx.dim[px.dim[at - 1]];
     }
     at = 0;
     for (int k = 0; k < of_y->rank; k++) py.dim[at++] = an_wrap_axis(of_y->dim[k], sy.rank);
@@ -184,12 +189,29 @@ static an_tensor *contracted(an_build *b, an_tensor *x, an_tensor *y, const an_s
     return an_reshape_at(AN_AT, an_product(b, x, y), out);
 }
 
+/* Whether each of `axes` is an axis of s, and named once. */
+static bool are_axes(const an_shape *axes, const an_shape *s)
+{
+    an_axes seen = 0;
+    for (int k = 0; k < axes->rank; k++) {
+        const int axis = an_wrap_axis(axes->dim[k], s->rank);
+        if (axis >= s->rank || (seen >> axis & 1)) return false;
+        seen |= AN_AXIS(axis);
+    }
+    return true;
+}
+
 an_status an_rule_tensordot(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1);
-    const an_shape of_x = an_in_shape(b, n, 2), of_y = an_in_shape(b, n, 3);
+    const an_shape of_x = an_in_shape(b, n, 2), of_y = an_in_shape(b, n, 3), sx = an_shape_of(x), sy = an_shape_of(y);
+    if (!are_axes(&of_x, &sx) || !are_axes(&of_y, &sy))
+        return an_build_refuse(b, AN_E_IO, "axes that are not there, or twice; the file is damaged");
     if (of_x.rank != of_y.rank || an_rank(x) + an_rank(y) - 2 * of_x.rank > 8)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "a result of more than 8 axes, or axes without a partner");
+    for (int k = 0; k < of_x.rank; k++)
+        if (an_dim(x, an_wrap_axis(of_x.dim[k], sx.rank)) != an_dim(y, an_wrap_axis(of_y.dim[k], sy.rank)))
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "axes of unequal lengths");
     an_out(b, n, 0, contracted(b, x, y, &of_x, &of_y));
     return AN_OK;
 }
@@ -493,6 +515,9 @@ an_status an_rule_quantile(an_build *b, const an_pt2_node *n)
     if (flat) x = an_reshape_1(x, an_count(x));
     const int rank = an_rank(x);
     if (axis >= rank || an_dim(x, axis) < 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "of no elements");
+    const int list = an_in_is_tensor(n, 1) ? an_rank(an_in(b, n, 1)) : 0;
+    if (list > 1 || list + (keep ? s.rank : rank - 1) > 8)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "q of %d axes, or a result of more than 8", list);
     an_tensor *rows = an_sort_at(AN_AT, an_axis_last(x, axis), false, &at); /* [...,n], another order of the others */
     an_shape first = {.rank = rank, .dim = {rank - 1}};
     for (int i = 1; i < rank; i++) first.dim[i] = i - 1;
@@ -504,7 +529,6 @@ an_status an_rule_quantile(an_build *b, const an_pt2_node *n)
     an_tensor *most = an_num(index, b->cx, (double)(an_dim(rows, 0) - 1));
     an_tensor *above = an_minimum_at(AN_AT, an_add_num_at(AN_AT, index, 1), most);
     an_tensor *from = an_gather_at(AN_AT, rows, index), *to = an_gather_at(AN_AT, rows, above); /* [Q or none, ...] */
-    const int list = an_rank(q);
     an_shape wide = an_shape_of(from), out = {.rank = 0};
     for (int i = list; i < wide.rank; i++) wide.dim[i] = 1;
     an_tensor *d = an_sub_at(AN_AT, to, from);
@@ -564,8 +588,8 @@ an_status an_rule_cosine_window(an_build *b, const an_pt2_node *n)
 {
     const int64_t length = an_in_int(b, n, 0);
     const an_dtype dtype = an_out_dtype(b, n, 0);
-    const double turns = (double)(an_in_bool(b, n, 1) ? length : length - 1);
     if (length < 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "of no elements");
+    const double turns = (double)(an_in_bool(b, n, 1) ? length : length - 1);
     an_tensor *i = an_as(an_iota_at(AN_AT, b->cx, AN_SHAPE(length), 0), dtype == AN_F64 ? AN_F64 : AN_F32);
     an_tensor *wave = an_cos_at(AN_AT, an_mul_num_at(AN_AT, i, 2 * 3.14159265358979323846 / AN_MAX(turns, 1)));
     an_tensor *y = an_add_num_at(AN_AT, an_mul_num_at(AN_AT, wave, -an_in_float(b, n, 3)), an_in_float(b, n, 2));
@@ -592,7 +616,11 @@ an_status an_rule_affine_grid(an_build *b, const an_pt2_node *n)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "other than a matrix [2,3] or [3,4] an image");
     an_shape all = {.rank = axes + 1}, out = {.rank = axes + 2, .dim = {s.dim[0]}};
     int64_t places = 1;
-    for (int k = 0; k < axes; k++) places *= all.dim[k] = out.dim[1 + k] = s.dim[2 + k];
+    for (int k = 0; k < axes; k++) {
+        if (s.dim[2 + k] < 1 || s.dim[2 + k] > INT32_MAX / places)
+            return an_build_refuse(b, AN_E_IO, "of no places, or more than 2^31; the file is damaged");
+        places *= all.dim[k] = out.dim[1 + k] = s.dim[2 + k];
+    }
     all.dim[axes] = 1;
     out.dim[axes + 1] = axes;
     for (int k = 0; k < axes; k++) { /* the last axis comes first */

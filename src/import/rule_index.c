@@ -52,6 +52,14 @@ an_status an_rule_embedding(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* The axis that argument i names, of `rank`. */
+static an_status read_axis(an_build *b, const an_pt2_node *n, int i, int rank, int *axis)
+{
+    *axis = an_wrap_axis(an_in_int(b, n, i), rank);
+    if (*axis < 8) return AN_OK;
+    return an_build_refuse(b, AN_E_IO, "axis %lld of %d; the file is damaged", (long long)an_in_int(b, n, i), rank);
+}
+
 /* x with axis `axis` first, as [length, the rest]. */
 static an_tensor *axis_first(an_tensor *x, int axis)
 {
@@ -71,8 +79,9 @@ static an_tensor *axis_back(an_tensor *x, int axis)
 
 an_status an_rule_index_select(an_build *b, const an_pt2_node *n)
 {
+    int axis;
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2);
-    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    AN_TRY(read_axis(b, n, 1, an_rank(x), &axis));
     if (an_rank(ids) == 0) ids = an_reshape_1(ids, 1);
     an_out(b, n, 0, axis_back(an_rows(axis_first(x, axis), ids), axis));
     return AN_OK;
@@ -97,7 +106,8 @@ an_status an_rule_gather(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2);
     if (an_rank(x) == 0) return an_out(b, n, 0, x), AN_OK;
-    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    int axis;
+    AN_TRY(read_axis(b, n, 1, an_rank(x), &axis));
     an_tensor *linear = linear_along(b, x, axis, ids);
     an_out(b, n, 0, an_gather_at(AN_AT, an_reshape_1(x, an_count(x)), linear));
     return AN_OK;
@@ -107,7 +117,8 @@ an_status an_rule_take_along_dim(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 1);
     if (an_in_none(n, 2)) return an_build_refuse(b, AN_E_UNSUPPORTED, "without an axis");
-    const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
+    int axis;
+    AN_TRY(read_axis(b, n, 2, an_rank(x), &axis));
     an_shape of_x = an_shape_of(x), of_ids = an_shape_of(ids); /* axes other than the one broadcast */
     for (int i = 0; i < of_x.rank && i < of_ids.rank; i++) {
         if (i == axis) continue;
@@ -264,8 +275,9 @@ an_status an_rule_index_put(an_build *b, const an_pt2_node *n)
 /* self with src (or a value) set or added at positions along an axis. */
 static an_status scatter(an_build *b, const an_pt2_node *n, bool add)
 {
+    int axis;
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2);
-    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    AN_TRY(read_axis(b, n, 1, an_rank(x), &axis));
     const an_shape s = an_shape_of(ids);
     an_tensor *src =
         an_in_is_tensor(n, 3) ? an_in(b, n, 3) : an_full_at(AN_AT, b->cx, an_dtype_of(x), s, an_in_float(b, n, 3));
@@ -289,8 +301,9 @@ an_status an_rule_scatter_add(an_build *b, const an_pt2_node *n)
 
 static an_status along(an_build *b, const an_pt2_node *n, bool add)
 {
+    int axis;
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2), *src = an_in(b, n, 3);
-    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    AN_TRY(read_axis(b, n, 1, an_rank(x), &axis));
     if (add && an_in_float(b, n, 4) != 1) src = an_mul_num_at(AN_AT, src, an_in_float(b, n, 4));
     an_tensor *values = axis_first(src, axis), *rows = wrapped(b, ids, an_dim(x, axis));
     an_tensor *table = put_rows(b, axis_first(x, axis), rows, values, add);
@@ -312,7 +325,8 @@ an_tensor *an_put_strided(an_build *b, an_tensor *x, int axis, int64_t start, in
     const an_shape s = an_shape_of(x);
     const int64_t length = s.dim[axis], count = an_dim(part, axis);
     if (count == 0 || step < 1) return x;
-    an_tensor *wide = an_spread(part, axis, (int)AN_MIN(step, 1 << 20)); /* the elements and zeros between them */
+    step = AN_MIN(step, AN_MAX(length - start, 1));     /* a longer one goes beyond the end too */
+    an_tensor *wide = an_spread(part, axis, (int)step); /* the elements and zeros between them */
     wide = an_pad_at(AN_AT, wide, axis, start, AN_MAX(0, length - start - an_dim(wide, axis)), 0);
     an_shape line = {.rank = s.rank, .dim = {1, 1, 1, 1, 1, 1, 1, 1}};
     line.dim[axis] = length;
@@ -330,10 +344,10 @@ static an_status replace(an_build *b, const an_pt2_node *n, int axis, int64_t st
 {
     an_tensor *x = an_in(b, n, 0);
     an_shape s = an_shape_of(x);
-    const int64_t all = s.dim[axis & 7];
+    const int64_t all = s.dim[axis];
     start = start < 0 ? AN_MAX(start + all, 0) : AN_MIN(start, all);
     length = AN_MIN(length, all - start);
-    s.dim[axis & 7] = length;
+    s.dim[axis] = length;
     an_tensor *part[] = {an_slice_at(AN_AT, x, axis, 0, start, 1),
                          an_reshape_at(AN_AT, an_as(an_in(b, n, 1), an_dtype_of(x)), s),
                          an_slice_at(AN_AT, x, axis, start + length, all, 1)};
@@ -343,19 +357,26 @@ static an_status replace(an_build *b, const an_pt2_node *n, int axis, int64_t st
 
 an_status an_rule_slice_scatter(an_build *b, const an_pt2_node *n)
 {
-    const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(an_in(b, n, 0)));
-    if (an_in_int(b, n, 5) != 1) {
-        an_tensor *x = an_in(b, n, 0);
+    int axis;
+    const int64_t step = an_in_int(b, n, 5);
+    AN_TRY(read_axis(b, n, 2, an_rank(an_in(b, n, 0)), &axis));
+    if (step < 1) return an_build_refuse(b, AN_E_IO, "every %lld elements; the file is damaged", (long long)step);
+    if (step != 1) {
+        an_tensor *x = an_in(b, n, 0), *src = an_in(b, n, 1);
         const int64_t start = an_in_none(n, 3) ? 0 : an_in_int(b, n, 3), length = an_dim(x, axis);
-        const int64_t from = AN_MIN(AN_MAX(start < 0 ? start + length : start, 0), length);
-        an_out(b, n, 0, an_put_strided(b, x, axis, from, an_in_int(b, n, 5), an_as(an_in(b, n, 1), an_dtype_of(x))));
+        const int64_t from = AN_MIN(AN_MAX(start < 0 ? start + length : start, 0), length), count = an_dim(src, axis);
+        if (count > 1 && (length - from - 1) / step < count - 1)
+            return an_build_refuse(b, AN_E_IO, "%lld elements beyond the end; the file is damaged", (long long)count);
+        an_out(b, n, 0, an_put_strided(b, x, axis, from, step, an_as(src, an_dtype_of(x))));
         return AN_OK;
     }
     return replace(b, n, axis, an_in_none(n, 3) ? 0 : an_in_int(b, n, 3), an_dim(an_in(b, n, 1), axis));
 }
 an_status an_rule_select_scatter(an_build *b, const an_pt2_node *n)
 {
-    return replace(b, n, an_wrap_axis(an_in_int(b, n, 2), an_rank(an_in(b, n, 0))), an_in_int(b, n, 3), 1);
+    int axis;
+    AN_TRY(read_axis(b, n, 2, an_rank(an_in(b, n, 0)), &axis));
+    return replace(b, n, axis, an_in_int(b, n, 3), 1);
 }
 
 /* One at the id, 0 elsewhere: the classes are a number of the graph. */
@@ -400,7 +421,8 @@ an_status an_rule_triu(an_build *b, const an_pt2_node *n)
 static an_status triangle_indices(an_build *b, const an_pt2_node *n, bool lower)
 {
     enum { MOST = 1 << 20 };
-    const int64_t rows = an_in_int(b, n, 0), columns = an_in_int(b, n, 1), offset = an_in_int(b, n, 2);
+    const int64_t rows = an_in_int(b, n, 0), columns = an_in_int(b, n, 1);
+    const int64_t offset = AN_MIN(AN_MAX(an_in_int(b, n, 2), -2 * MOST), 2 * MOST);
     if (rows < 0 || columns < 0 || rows > MOST || columns > MOST || rows * columns > MOST)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "of more than %d elements", MOST);
     an_arena arena = {0};
@@ -438,16 +460,15 @@ static an_tensor *offsets_up_to(an_build *b, an_tensor *offsets, int64_t count)
     return an_sum_at(AN_AT, an_as(an_le_at(AN_AT, offsets, at), AN_I32), AN_AXIS(1), false);
 }
 
-/* indices [n] in bags that begin at offsets [B], or [B,L]: a bag a row. mode 0: sum, 1: mean. */
 /* Of rows src [M,...] the largest (or least) of each group, ids [M] or of src's shape, as [R,...]: R times as many comparisons as there
- * are elements. -inf (or inf) where a group has none. NULL: too many. */
+ * are elements. -inf (or inf) where a group has none. NULL: too many, or src has 8 axes. */
 static an_tensor *extremes(an_build *b, an_tensor *src, an_tensor *ids, int64_t R, bool least)
 {
     const an_shape s = an_shape_of(src);
     an_shape group = {.rank = s.rank + 1, .dim = {R, 1, 1, 1, 1, 1, 1, 1}},
              each = {.rank = s.rank + 1, .dim = {1, 1, 1, 1, 1, 1, 1, 1}};
-    if (group.rank > 8 || (double)R * (double)an_count(src) > 1e9) return NULL;
     const an_shape of_ids = an_shape_of(ids);
+    if (group.rank > 8 || of_ids.rank > s.rank || (double)R * (double)an_count(src) > 1e9) return NULL;
     for (int i = 0; i < of_ids.rank; i++) each.dim[1 + i] = of_ids.dim[i];
     an_tensor *at = an_reshape_at(AN_AT, as_index(ids), each);
     memcpy(each.dim + 1, s.dim, (size_t)s.rank * sizeof s.dim[0]);
@@ -468,8 +489,11 @@ an_status an_rule_scatter_reduce(an_build *b, const an_pt2_node *n)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s; sum, mean, amax and amin are known", how);
     if (an_rank(x) == 0 || !an_is_float(x))
         return an_build_refuse(b, AN_E_UNSUPPORTED, "of integers, or without an axis");
-    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    int axis;
+    AN_TRY(read_axis(b, n, 1, an_rank(x), &axis));
     const an_shape s = an_shape_of(ids), shape = an_shape_of(x);
+    if (s.rank != shape.rank || an_rank(src) != shape.rank)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "an index or a source of other axes than self has");
     for (int i = 0; i < s.rank; i++)
         if (an_dim(src, i) > s.dim[i]) src = an_slice_at(AN_AT, src, i, 0, s.dim[i], 1);
     an_tensor *linear = an_reshape_1(linear_along(b, x, axis, ids), an_count(ids)),
@@ -493,7 +517,7 @@ an_status an_rule_scatter_reduce(an_build *b, const an_pt2_node *n)
             at = an_concat_at(AN_AT, ids_of, 2, 0);
         }
         y = extremes(b, rows, at, shape.dim[axis], least);
-        if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s: more than 1e9 comparisons", how);
+        if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s: 8 axes, or more than 1e9 comparisons", how);
         y = an_reshape_1(axis_back(y, axis), an_count(x));
     }
     if (!self) y = an_where_at(AN_AT, none, flat, y);
@@ -501,6 +525,7 @@ an_status an_rule_scatter_reduce(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* indices [n] in bags that begin at offsets [B]. mode 0: sum, 1: mean, 2: maximum. */
 an_status an_rule_embedding_bag(an_build *b, const an_pt2_node *n)
 {
     an_tensor *table = an_in(b, n, 0), *ids = an_in(b, n, 1), *offsets = an_in(b, n, 2), *weights = an_in(b, n, 6);
@@ -569,9 +594,10 @@ an_status an_rule_take(an_build *b, const an_pt2_node *n)
 an_status an_rule_index_fill(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2);
-    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
-    const int64_t length = an_dim(x, axis), count = an_count(ids);
     if (an_rank(x) == 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "of a tensor without axes");
+    int axis;
+    AN_TRY(read_axis(b, n, 1, an_rank(x), &axis));
+    const int64_t length = an_dim(x, axis), count = an_count(ids);
     an_tensor *value = an_in_is_tensor(n, 3) ? an_as(an_reshape_at(AN_AT, an_in(b, n, 3), AN_SCALAR), an_dtype_of(x))
                                              : an_num(x, b->cx, an_in_float(b, n, 3));
     ids = an_reshape_at(AN_AT, wrapped(b, ids, length), AN_SHAPE(1, count));
@@ -609,7 +635,8 @@ an_status an_rule_masked_scatter_backward(an_build *b, const an_pt2_node *n)
     an_shape s = {.rank = 0};
     s.rank = an_in_ints(b, n, 2, s.dim, 8);
     int64_t length = 1;
-    for (int i = 0; i < s.rank; i++) length *= s.dim[i];
+    for (int i = 0; i < s.rank; i++)
+        length = s.dim[i] < 1 || length < 1 || s.dim[i] > INT32_MAX / length ? 0 : length * s.dim[i];
     if (count >= 1 << 24 || length < 1)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "of none, or more than 2^24 elements");
     mask = an_reshape_1(an_expand_at(AN_AT, mask, an_shape_of(given)), count);

@@ -472,6 +472,8 @@ an_status an_rule_weight_norm(an_build *b, const an_pt2_node *n)
     const int rank = an_rank(v);
     const int64_t dim = an_in_int(b, n, 2);
     const an_axes all = (an_axes)((1u << rank) - 1), axes = dim == -1 ? all : all & ~AN_AXIS(an_wrap_axis(dim, rank));
+    if (an_wrap_axis(dim, rank) > 7)
+        return an_build_refuse(b, AN_E_IO, "an axis that is not there; the file is damaged");
     an_tensor *norm = an_sqrt_at(AN_AT, an_sum_at(AN_AT, an_square_at(AN_AT, v), axes, true));
     an_out(b, n, 0, an_mul_at(AN_AT, v, an_div_at(AN_AT, g, norm)));
     return AN_OK;

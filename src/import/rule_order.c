@@ -189,6 +189,8 @@ an_status an_rule_bucketize(an_build *b, const an_pt2_node *n)
 {
     an_tensor *bounds = an_in(b, n, 1), *x = operand(b, n, 0, bounds);
     if (an_rank(x) > 7) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 7 axes");
+    if (an_rank(bounds) != 1)
+        return an_build_refuse(b, AN_E_IO, "boundaries of %d axes; one is meant", an_rank(bounds));
     count_below(b, n, bounds, x, an_in_bool(b, n, 3));
     return AN_OK;
 }
@@ -299,6 +301,7 @@ an_status an_rule_renorm(an_build *b, const an_pt2_node *n)
     const double p = an_in_float(b, n, 1), most = an_in_float(b, n, 3);
     const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
     const an_axes mask = (an_axes)((1u << an_rank(x)) - 1) & ~AN_AXIS(axis);
+    if (axis >= an_rank(x)) return an_build_refuse(b, AN_E_IO, "an axis that is not there; the file is damaged");
     if (isinf(p))
         norm = an_max_at(AN_AT, a, mask, true);
     else if (p == 1)

@@ -265,8 +265,7 @@ an_status an_rule_logsumexp(an_build *b, const an_pt2_node *n)
     const an_axes mask = axes_of(b, n, 1, &x);
     const int rank = an_rank(t);
     if (rank == 0) return an_out(b, n, 0, t), AN_OK;
-    if (!(mask & ((1u << rank) - 1)))
-        return an_build_refuse(b, AN_E_IO, "over an axis that is not there; the file is damaged");
+    if (mask >> rank) return an_build_refuse(b, AN_E_IO, "over an axis that is not there; the file is damaged");
     an_shape perm = {.rank = rank}, joined = {.rank = 1}, kept = an_shape_of(t);
     int64_t all = 1;
     int at = 0;

@@ -131,7 +131,7 @@ static an_status recurrent(an_build *b, const an_pt2_node *n, cell kind)
     net.h = lstm ? an_in_list(b, n, 1, 0) : an_in(b, n, 1);
     net.c = lstm ? an_in_list(b, n, 1, 1) : NULL;
     net.biases = an_in_bool(b, n, 3);
-    net.layers = (int)AN_MIN(an_in_int(b, n, 4), 1 << 16);
+    net.layers = (int)AN_MIN(AN_MAX(an_in_int(b, n, 4), 0), 1 << 16);
     net.dropout = an_in_bool(b, n, 6) && !b->inference ? an_in_float(b, n, 5) : 0;
     net.twice = an_in_bool(b, n, 7);
     net.batch_first = an_in_bool(b, n, 8);

@@ -45,6 +45,13 @@ an_status an_rule_copy(an_build *b, const an_pt2_node *n)
 
 /* ---- other shapes */
 
+/* Refuses what an_wrap_axis calls no axis. */
+static an_status is_axis(an_build *b, int axis)
+{
+    if (axis < 8) return AN_OK;
+    return an_build_refuse(b, AN_E_IO, "an axis that is not there; the file is damaged");
+}
+
 static an_status to_shape(an_build *b, const an_pt2_node *n, an_tensor *x, an_shape s)
 {
     an_out(b, n, 0, an_reshape_at(AN_AT, x, s));
@@ -68,6 +75,7 @@ an_status an_rule_flatten(an_build *b, const an_pt2_node *n)
     const an_shape s = an_shape_of(x);
     const int from = an_wrap_axis(an_in_int(b, n, 1), s.rank), to = an_wrap_axis(an_in_int(b, n, 2), s.rank);
     an_shape out = {.rank = 0};
+    AN_TRY(is_axis(b, AN_MAX(from, to)));
     for (int i = 0; i < s.rank; i++) {
         if (i > from && i <= to)
             out.dim[out.rank - 1] *= s.dim[i];
@@ -84,9 +92,14 @@ an_status an_rule_unflatten(an_build *b, const an_pt2_node *n)
     const an_shape s = an_shape_of(x), sizes = an_in_shape(b, n, 2);
     const int axis = an_wrap_axis(an_in_int(b, n, 1), s.rank);
     an_shape out = {.rank = s.rank - 1 + sizes.rank};
+    if (axis >= s.rank) return is_axis(b, 8);
     if (out.rank > 8) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 8 axes");
     int64_t known = 1;
-    for (int k = 0; k < sizes.rank; k++) known *= sizes.dim[k] < 0 ? 1 : AN_MAX(sizes.dim[k], 1);
+    for (int k = 0; k < sizes.rank; k++) {
+        if (sizes.dim[k] > INT32_MAX / known)
+            return an_build_refuse(b, AN_E_IO, "parts of more than 2^31 elements; the file is damaged");
+        known *= AN_MAX(sizes.dim[k], 1);
+    }
     for (int i = 0, at = 0; i < s.rank; i++) {
         if (i != axis) out.dim[at++] = s.dim[i];
         for (int k = 0; i == axis && k < sizes.rank; k++)
@@ -111,6 +124,7 @@ static an_status squeeze(an_build *b, const an_pt2_node *n, const int64_t *axes,
     an_tensor *x = an_in(b, n, 0);
     const an_shape s = an_shape_of(x);
     an_shape out = {.rank = 0};
+    for (int k = 0; k < count; k++) AN_TRY(is_axis(b, an_wrap_axis(axes[k], s.rank)));
     for (int i = 0; i < s.rank; i++) {
         bool named = all;
         for (int k = 0; k < count; k++) named |= an_wrap_axis(axes[k], s.rank) == i;
@@ -144,6 +158,7 @@ an_status an_rule_transpose(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
     const int i = an_wrap_axis(an_in_int(b, n, 1), an_rank(x)), k = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
+    AN_TRY(is_axis(b, AN_MAX(i, k)));
     an_out(b, n, 0, i == k ? x : an_transpose_at(AN_AT, x, i, k));
     return AN_OK;
 }
@@ -161,11 +176,13 @@ an_status an_rule_movedim(an_build *b, const an_pt2_node *n)
     const int rank = an_rank(x);
     const an_shape from = an_in_shape(b, n, 1), to = an_in_shape(b, n, 2);
     an_shape perm = {.rank = rank};
-    bool taken[9] = {false};
+    bool taken[8] = {false};
     for (int i = 0; i < rank; i++) perm.dim[i] = -1;
     for (int k = 0; k < from.rank && k < to.rank; k++) {
-        perm.dim[an_wrap_axis(to.dim[k], rank) & 7] = an_wrap_axis(from.dim[k], rank);
-        taken[an_wrap_axis(from.dim[k], rank)] = true;
+        const int source = an_wrap_axis(from.dim[k], rank), place = an_wrap_axis(to.dim[k], rank);
+        AN_TRY(is_axis(b, AN_MAX(source, place)));
+        perm.dim[place] = source;
+        taken[source] = true;
     }
     for (int i = 0, at = 0; i < rank; i++) {
         if (perm.dim[i] >= 0) continue;
@@ -326,8 +343,9 @@ static int64_t part_start(const an_build *b, const an_pt2_node *n, int64_t lengt
     const char *name = n->target + 5; /* behind "aten." */
     int64_t start = 0;
     if (n->arg[1].kind == AN_ARG_INTS && !strstr(name, "tensor_split") && !strstr(name, ".array")) { /* sizes */
-        for (int64_t i = 0; i < k && i < n->arg[1].n; i++) start += list_number(b, n, i);
-        return AN_MIN(AN_MAX(start, 0), length);
+        for (int64_t i = 0; i < k && i < n->arg[1].n; i++)
+            start += AN_MIN(AN_MAX(list_number(b, n, i), 0), length - start);
+        return start;
     }
     if (n->arg[1].kind == AN_ARG_INTS) return k == 0 || k > n->arg[1].n ? 0 : clipped(list_number(b, n, k - 1), length);
     int64_t each = an_in_int(b, n, 1);
@@ -335,6 +353,8 @@ static int64_t part_start(const an_build *b, const an_pt2_node *n, int64_t lengt
         each = AN_MAX(each, 1);
         return AN_MIN(length / each * k + AN_MIN(length % each, k), length);
     }
+    each = AN_MIN(AN_MAX(each, 0),
+                  AN_MAX(length, 1)); /* more parts than elements are as many; a longer part is the whole */
     if (strstr(name, "chunk")) each = each > 0 ? an_ceil_div(length, each) : length;
     return AN_MIN(each * k, length);
 }
@@ -399,7 +419,11 @@ an_status an_rule_narrow(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_in(b, n, 0);
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
     const int64_t start = clipped(an_in_int(b, n, 2), an_dim(x, axis));
-    an_out(b, n, 0, an_slice_at(AN_AT, x, axis, start, start + an_in_int(b, n, 3), 1));
+    const int64_t length = an_in_int(b, n, 3);
+    if (length < 0 || length > an_dim(x, axis) - start)
+        return an_build_refuse(b, AN_E_IO, "%lld elements from %lld on; the file is damaged", (long long)length,
+                               (long long)start);
+    an_out(b, n, 0, an_slice_at(AN_AT, x, axis, start, start + length, 1));
     return AN_OK;
 }
 
@@ -407,8 +431,10 @@ an_status an_rule_split(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
     const int axis = split_axis(b, n, an_rank(x));
-    if (axis >= an_rank(x)) return an_build_refuse(b, AN_E_IO, "an axis that is not there; the file is damaged");
+    if (axis >= an_rank(x)) return is_axis(b, 8);
     const int64_t length = an_dim(x, axis);
+    if (n->arg[1].kind == AN_ARG_INT && an_in_int(b, n, 1) < 0)
+        return an_build_refuse(b, AN_E_IO, "parts of %lld; the file is damaged", (long long)an_in_int(b, n, 1));
     const int count = n->n_out == 1 && n->out[0].kind == AN_ARG_TENSORS ? n->out[0].n : n->n_out;
     for (int k = 0; k < count; k++) {
         const int64_t start = part_start(b, n, length, k);
@@ -507,7 +533,10 @@ an_status an_rule_repeat_interleave(an_build *b, const an_pt2_node *n)
     const int axis = an_in_none(n, 2) ? 0 : an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
     const int64_t times = an_in_int(b, n, 1);
     an_shape s = an_shape_of(x), one = {.rank = s.rank + 1}, all, out = s;
+    if (axis >= s.rank) return is_axis(b, 8);
     if (one.rank > 8) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 7 axes");
+    if (times < 0 || times > INT32_MAX)
+        return an_build_refuse(b, AN_E_IO, "%lld times; the file is damaged", (long long)times);
     for (int i = 0; i < one.rank; i++) one.dim[i] = i == axis + 1 ? 1 : s.dim[i <= axis ? i : i - 1];
     all = one;
     all.dim[axis + 1] = times;
@@ -528,7 +557,7 @@ an_status an_rule_flip(an_build *b, const an_pt2_node *n)
 
 static an_tensor *rolled(an_tensor *x, int axis, int64_t by)
 {
-    const int64_t length = an_dim(x, axis), at = length ? ((length - by) % length + length) % length : 0;
+    const int64_t length = an_dim(x, axis), at = length ? (length - by % length) % length : 0;
     if (at == 0) return x;
     an_tensor *part[] = {an_slice_at(AN_AT, x, axis, at, length, 1), an_slice_at(AN_AT, x, axis, 0, at, 1)};
     return an_concat_at(AN_AT, part, 2, axis);
@@ -542,7 +571,12 @@ an_status an_rule_roll(an_build *b, const an_pt2_node *n)
         an_out(b, n, 0, an_reshape_at(AN_AT, rolled(an_reshape_1(x, an_count(x)), 0, by.dim[0]), s));
         return AN_OK;
     }
-    for (int i = 0; i < axes.rank; i++) x = rolled(x, an_wrap_axis(axes.dim[i], s.rank), by.dim[i]);
+    if (axes.rank != by.rank) return an_build_refuse(b, AN_E_IO, "not as many shifts as axes; the file is damaged");
+    for (int i = 0; i < axes.rank; i++) {
+        const int axis = an_wrap_axis(axes.dim[i], s.rank);
+        AN_TRY(is_axis(b, axis));
+        x = rolled(x, axis, by.dim[i]);
+    }
     an_out(b, n, 0, x);
     return AN_OK;
 }
@@ -632,7 +666,9 @@ an_status an_rule_pad_constant(an_build *b, const an_pt2_node *n)
 an_status an_rule_sym_size(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
-    const int64_t size = an_dim(x, an_wrap_axis(an_in_int(b, n, 1), an_rank(x)));
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    AN_TRY(is_axis(b, axis));
+    const int64_t size = an_dim(x, axis);
     if (n->n_out == 1 && n->out[0].number.symbol >= 0)
         b->symbol[n->out[0].number.symbol] = (an_pt2_number){.i = size, .f = (double)size, .symbol = -1};
     return AN_OK;

@@ -18,6 +18,8 @@ static an_tensor *behind(an_tensor *x, int one, int two, bool back)
     return an_permute_at(AN_AT, x, back ? from : perm);
 }
 
+enum { MOST_OFFSET = 1 << 24 };
+
 typedef struct diagonal {
     int one, two;              /* its axes */
     int64_t rows, columns;     /* their lengths */
@@ -35,7 +37,7 @@ static an_status read_diagonal(an_build *b, const an_pt2_node *n, int at, an_sha
     d->rows = s.dim[d->one];
     d->columns = s.dim[d->two];
     d->step = d->columns + 1;
-    const int64_t right = AN_MIN(AN_MAX(offset, 0), d->columns), down = AN_MIN(AN_MAX(-offset, 0), d->rows);
+    const int64_t right = AN_MIN(AN_MAX(offset, 0), d->columns), down = -AN_MAX(AN_MIN(offset, 0), -d->rows);
     d->size = AN_MIN(d->rows - down, d->columns - right);
     d->start = d->size > 0 ? down * d->columns + right : 0;
     return AN_OK;
@@ -82,6 +84,14 @@ an_status an_rule_diagonal(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* Of a diagonal that makes its matrix. */
+static an_status near(an_build *b, int64_t offset)
+{
+    if (offset >= -MOST_OFFSET && offset <= MOST_OFFSET) return AN_OK;
+    return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld off the main diagonal; %d is the most", (long long)offset,
+                           MOST_OFFSET);
+}
+
 static diagonal square(int64_t size, int64_t offset, int one, int two)
 {
     const int64_t n = size + (offset < 0 ? -offset : offset);
@@ -102,6 +112,7 @@ an_status an_rule_diag_embed(an_build *b, const an_pt2_node *n)
               two = an_wrap_axis(an_in_int(b, n, 3), rank);
     if (rank > 7 || rank < 2 || one == two || one >= rank || two >= rank)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank - 1);
+    AN_TRY(near(b, an_in_int(b, n, 1)));
     const diagonal d = square(an_dim(x, rank - 2), an_in_int(b, n, 1), one, two);
     an_out(b, n, 0, put_on(x, &d));
     return AN_OK;
@@ -113,13 +124,14 @@ an_status an_rule_diag(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_in(b, n, 0);
     const int64_t offset = an_in_int(b, n, 1);
     if (an_rank(x) == 1) {
+        AN_TRY(near(b, offset));
         const diagonal d = square(an_dim(x, 0), offset, 0, 1);
         an_out(b, n, 0, put_on(x, &d));
         return AN_OK;
     }
     if (an_rank(x) != 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", an_rank(x));
     diagonal d = {.one = 0, .two = 1, .rows = an_dim(x, 0), .columns = an_dim(x, 1), .step = an_dim(x, 1) + 1};
-    const int64_t right = AN_MIN(AN_MAX(offset, 0), d.columns), down = AN_MIN(AN_MAX(-offset, 0), d.rows);
+    const int64_t right = AN_MIN(AN_MAX(offset, 0), d.columns), down = -AN_MAX(AN_MIN(offset, 0), -d.rows);
     d.size = AN_MIN(d.rows - down, d.columns - right);
     d.start = d.size > 0 ? down * d.columns + right : 0;
     an_out(b, n, 0, taken(x, &d));
@@ -143,6 +155,7 @@ an_status an_rule_diagonal_scatter(an_build *b, const an_pt2_node *n)
     diagonal d;
     an_tensor *x = an_in(b, n, 0), *src = an_as(an_in(b, n, 1), an_dtype_of(x));
     AN_TRY(read_diagonal(b, n, 2, an_shape_of(x), &d));
+    if (an_rank(src) != an_rank(x) - 1) return an_build_refuse(b, AN_E_IO, "a diagonal of %d axes", an_rank(src));
     an_tensor *ones = put_on(an_full_at(AN_AT, b->cx, AN_I32, an_shape_of(src), 1), &d), *zero = an_num(ones, b->cx, 0);
     an_tensor *there = an_ne_at(AN_AT, ones, zero), *y = put_on(src, &d);
     an_out(b, n, 0, an_where_at(AN_AT, there, y, x));
@@ -193,9 +206,12 @@ static an_status read_columns(an_build *b, const an_pt2_node *n, int at, int64_t
     pair(b, n, at + 2, c->pad);
     pair(b, n, at + 3, c->stride);
     for (int i = 0; i < 2; i++) {
-        const int64_t room = size[i] + 2 * c->pad[i] - c->dilation[i] * (c->kernel[i] - 1) - 1;
-        if (c->kernel[i] < 1 || c->dilation[i] < 1 || c->stride[i] < 1 || c->pad[i] < 0 || room < 0)
-            return an_build_refuse(b, AN_E_IO, "a window that does not fit; the file is damaged");
+        bool good =
+            size[i] >= 0 && size[i] <= INT32_MAX && c->pad[i] >= 0 && c->pad[i] <= INT32_MAX && c->stride[i] >= 1;
+        good = good && c->kernel[i] >= 1 && c->kernel[i] <= INT32_MAX && c->dilation[i] >= 1 &&
+               c->dilation[i] <= INT32_MAX;
+        const int64_t room = good ? size[i] + 2 * c->pad[i] - c->dilation[i] * (c->kernel[i] - 1) - 1 : -1;
+        if (room < 0) return an_build_refuse(b, AN_E_IO, "a window that does not fit; the file is damaged");
         c->out[i] = room / c->stride[i] + 1;
     }
     if (c->kernel[0] * c->kernel[1] > MOST_TAPS)
@@ -278,6 +294,8 @@ an_status an_rule_rot90(an_build *b, const an_pt2_node *n)
     (void)an_in_ints(b, n, 2, dims, 2);
     const int one = an_wrap_axis(dims[0], an_rank(x)), two = an_wrap_axis(dims[1], an_rank(x));
     const int turns = (int)((an_in_int(b, n, 1) % 4 + 4) % 4);
+    if (one >= an_rank(x) || two >= an_rank(x) || one == two)
+        return an_build_refuse(b, AN_E_IO, "other than two axes; the file is damaged");
     if (turns == 2) x = an_flip_at(AN_AT, x, AN_AXIS(one) | AN_AXIS(two));
     if (turns % 2) x = an_transpose_at(AN_AT, an_flip_at(AN_AT, x, turns == 1 ? AN_AXIS(two) : AN_AXIS(one)), one, two);
     an_out(b, n, 0, x);

@@ -66,7 +66,7 @@ static an_status convolve(an_build *b, const an_pt2_node *n, an_tensor *x, an_te
                          .pad_w = pad[2],
                          .dilation_h = dilation[1],
                          .dilation_w = dilation[2],
-                         .groups = (int)AN_MIN(groups, 1 << 20)};
+                         .groups = (int)AN_MIN(AN_MAX(groups, -1), 1 << 20)};
     for (int64_t k = 0; k < taps; k++) {
         an_tensor *tap = an_slice_at(AN_AT, w, 0, k, k + 1, 1);
         tap = an_reshape_at(AN_AT, tap, AN_SHAPE(an_dim(w, 1), an_dim(w, 2), an_dim(w, 3), an_dim(w, 4)));

@@ -22,13 +22,19 @@ static void put(an_build *b, const an_pt2_node *n, an_tensor *y, int rank)
     an_out_last(b, n, 0, y, true);
 }
 
+/* As an int: a number below 0 stays one, and one above every length stays that. */
+static int bounded(int64_t x)
+{
+    return (int)AN_MIN(AN_MAX(x, -1), 1 << 20);
+}
+
 /* An argument that is one number, or one for each axis; with a single axis h is 1. */
 static void pair(const an_build *b, const an_pt2_node *n, int i, int rank, int missing, int *h, int *w)
 {
     int64_t x[3] = {missing, missing, missing};
     const int count = an_in_ints(b, n, i, x, 3);
-    *w = (int)AN_MIN(count > 1 ? x[1] : x[0], 1 << 20);
-    *h = rank == 3 ? missing : (int)AN_MIN(x[0], 1 << 20);
+    *w = bounded(count > 1 ? x[1] : x[0]);
+    *h = rank == 3 ? missing : bounded(x[0]);
 }
 
 /* x without a batch axis gets one of length 1. */
@@ -135,26 +141,31 @@ an_status an_rule_conv(an_build *b, const an_pt2_node *n)
 {
     if (an_conv_is_by_planes(b, n, 0, 3, 4, 6)) return by_planes(b, n);
     an_window s = window_of(b, n, weight_rank(b, n), 3, 4, 5);
-    s.groups = (int)AN_MIN(an_in_int(b, n, 6), 1 << 20);
+    s.groups = bounded(an_in_int(b, n, 6));
     return convolve(b, n, s, false);
 }
 
 an_status an_rule_conv_padding(an_build *b, const an_pt2_node *n)
 {
     an_window s = window_of(b, n, weight_rank(b, n), 3, -1, 5);
-    s.groups = (int)AN_MIN(an_in_int(b, n, 6), 1 << 20);
+    s.groups = bounded(an_in_int(b, n, 6));
     return convolve(b, n, s, n->arg[4].text && strcmp(n->arg[4].text, "same") == 0);
 }
 
-/* Zeros between the elements of an axis of [N,H,W,C]: [.., H, 1, ..] padded to [.., H, stride, ..]. */
+/* Zeros between the elements of an axis: x as [before, length, 1, behind] padded to [before, length, stride, behind]. */
 an_tensor *an_spread(an_tensor *x, int axis, int stride)
 {
-    an_shape s = an_shape_of(x), one = {.rank = s.rank + 1}, out = s;
+    an_shape s = an_shape_of(x);
+    int64_t before = 1, behind = 1;
     if (stride == 1) return x;
-    for (int i = 0; i < one.rank; i++) one.dim[i] = i == axis + 1 ? 1 : s.dim[i <= axis ? i : i - 1];
-    out.dim[axis] = s.dim[axis] * stride;
-    x = an_reshape_at(AN_AT, an_pad_at(AN_AT, an_reshape_at(AN_AT, x, one), axis + 1, 0, stride - 1, 0), out);
-    return an_slice_at(AN_AT, x, axis, 0, out.dim[axis] - (stride - 1), 1);
+    for (int i = 0; i < s.rank; i++) {
+        if (i < axis) before *= s.dim[i];
+        if (i > axis) behind *= s.dim[i];
+    }
+    x = an_reshape_at(AN_AT, x, AN_SHAPE(before, s.dim[axis], 1, behind));
+    s.dim[axis] *= stride;
+    x = an_reshape_at(AN_AT, an_pad_at(AN_AT, x, 2, 0, stride - 1, 0), s);
+    return an_slice_at(AN_AT, x, axis, 0, s.dim[axis] - (stride - 1), 1);
 }
 
 an_tensor *an_pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t after)
@@ -180,7 +191,7 @@ static an_status transposed(an_build *b, const an_pt2_node *n, int stride, int p
     pair(b, n, extra, rank, 0, &eh, &ew);
     pair(b, n, dilation, rank, 1, &dh, &dw);
     const int64_t g = an_in_int(b, n, groups_at), I = an_dim(w, 0), Og = an_dim(w, 1);
-    if (g < 1 || I % g != 0 || sh < 1 || sw < 1)
+    if (g < 1 || g > AN_MAX(I, 1) || I % g != 0 || sh < 1 || sw < 1)
         return an_build_refuse(b, AN_E_IO, "groups or strides; the file is damaged");
     const int64_t KH = rank == 4 ? an_dim(w, 2) : 1, KW = an_dim(w, rank - 1);
     const bool alone = add_batch(&x, rank);
@@ -216,7 +227,7 @@ an_status an_rule_convolution(an_build *b, const an_pt2_node *n)
     if (an_in_bool(b, n, 6)) return transposed(b, n, 3, 4, 7, 8, 5);
     if (an_conv_is_by_planes(b, n, 0, 3, 4, 8)) return by_planes(b, n);
     an_window s = window_of(b, n, weight_rank(b, n), 3, 4, 5);
-    s.groups = (int)AN_MIN(an_in_int(b, n, 8), 1 << 20);
+    s.groups = bounded(an_in_int(b, n, 8));
     return convolve(b, n, s, false);
 }
 
@@ -440,7 +451,8 @@ static an_status upsample(an_build *b, const an_pt2_node *n, resample r, int siz
     } else if (n->arg[factors_at].kind == AN_ARG_FLOATS && n->arg[factors_at].n == axes) {
         for (int i = 0; i < axes; i++) {
             each[i].scale = n->arg[factors_at].numbers[i].f;
-            size[i] = (int64_t)floor((double)s.dim[2 + i] * each[i].scale);
+            const double length = floor((double)s.dim[2 + i] * each[i].scale);
+            size[i] = length >= 1 && length <= INT32_MAX ? (int64_t)length : 0;
         }
     } else {
         return an_build_refuse(b, AN_E_UNSUPPORTED, "neither sizes nor factors");

@@ -106,6 +106,210 @@ static void padding_of_five_axes_is_refused(void **unused)
     close_function(&f);
 }
 
+/* A graph of one operation of x, y (float64) and i (int64), as many of them as n_in, whose result is z. */
+static void open_operation(function *f, const char *target, const char *args, const an_import_array *in, int n_in)
+{
+    static const char *const name[] = {"x", "y", "i"};
+    char text[8192], *at = text;
+    const char *const end = text + sizeof text;
+    at += snprintf(
+        at, (size_t)(end - at),
+        "{\"model\":{\"schema_version\":{\"major\":8,\"minor\":0},\"verifiers\":[\"TRAINING\"],\"graph_module\":"
+        "{\"graph\":{\"nodes\":[{\"target\":\"%s\",\"inputs\":[%s],\"outputs\":[" TENSOR("z") "],\"metadata\":{}}],"
+                                                                                              "\"tensor_values\":{",
+        target, args);
+    for (int k = 0; k < n_in; k++) {
+        at += snprintf(at, (size_t)(end - at), "\"%s\":{\"dtype\":%d,\"sizes\":[", name[k],
+                       in[k].dtype == AN_F64 ? 8 : 5);
+        for (int a = 0; a < in[k].rank; a++)
+            at += snprintf(at, (size_t)(end - at), "%s{\"as_int\":%d}", a ? "," : "", (int)in[k].dim[a]);
+        at += snprintf(at, (size_t)(end - at), "],\"strides\":[]},");
+    }
+    at += snprintf(at, (size_t)(end - at), META("z", 8, "") "}},\"signature\":{\"input_specs\":[");
+    for (int k = 0; k < n_in; k++)
+        at += snprintf(at, (size_t)(end - at), "%s{\"user_input\":{\"arg\":{\"as_tensor\":{\"name\":\"%s\"}}}}",
+                       k ? "," : "", name[k]);
+    snprintf(at, (size_t)(end - at), "],\"output_specs\":[" OUT("z") "]}}}," NO_TENSORS "}");
+    open_function(f, text);
+}
+
+#define INTS(name, list) ARG(name, "{\"as_ints\":[" list "]}")
+#define SELF             ARG("self", TENSOR("x"))
+#define LEAST            "-9223372036854775808"
+#define GREATEST         "9223372036854775807"
+
+/* Axes that are not there, or are named twice, more than eight of them, and numbers whose products or sums overflow: x, y and i have axes
+ * of length 2, so many as the case says. */
+static void numbers_that_lead_outside_are_refused(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *target, *args, *refusal; /* NULL: it is built */
+        int rank[3];
+    } cases[] = {
+        {"aten.tensordot.default",
+         SELF "," ARG("other", TENSOR("y")) "," INTS("dims_self", "0,0,0,0,0,0,0,0") "," INTS("dims_other",
+                                                                                              "0,1,2,3,4,5,6,7"),
+         "twice",
+         {8, 8, 0}},
+        {"aten.tensordot.default",
+         SELF "," ARG("other", TENSOR("y")) "," INTS("dims_self", "0") "," INTS("dims_other", "9"),
+         "not there",
+         {2, 2, 0}},
+        {"aten.slice_scatter.default",
+         SELF "," ARG("src", TENSOR("y")) "," ARG("dim", INT(9)) "," ARG("step", INT(2)),
+         "axis 9",
+         {3, 3, 0}},
+        {"aten.slice_scatter.default",
+         SELF "," ARG("src", TENSOR("y")) "," ARG("dim", INT(0)) "," ARG("step", INT(0)),
+         "every 0",
+         {3, 3, 0}},
+        {"aten.slice_scatter.default",
+         SELF "," ARG("src", TENSOR("y")) "," ARG("dim", INT(0)) "," ARG("step", INT(9223372036854775807)),
+         "beyond the end",
+         {3, 3, 0}},
+        {"aten.select_scatter.default",
+         SELF "," ARG("src", TENSOR("y")) "," ARG("dim", INT(9)) "," ARG("index", INT(0)),
+         "axis 9",
+         {3, 2, 0}},
+        {"aten.quantile.default", SELF "," ARG("q", TENSOR("y")) "," ARG("dim", INT(0)), "q of 7 axes", {8, 7, 0}},
+        {"aten.quantile.default",
+         SELF "," ARG("q", TENSOR("y")) "," ARG("dim", INT(0)) "," ARG("keepdim", "{\"as_bool\":true}"),
+         "more than 8",
+         {8, 1, 0}},
+        {"aten.gather.default", SELF "," ARG("dim", INT(9)) "," ARG("index", TENSOR("i")), "axis 9", {2, 0, 2}},
+        {"aten.scatter.src",
+         SELF "," ARG("dim", INT(9)) "," ARG("index", TENSOR("i")) "," ARG("src", TENSOR("y")),
+         "axis 9",
+         {2, 2, 2}},
+        {"aten.index_fill.int_Scalar",
+         SELF "," ARG("dim", INT(9)) "," ARG("index", TENSOR("i")) "," ARG("value", INT(1)),
+         "axis 9",
+         {2, 0, 1}},
+        {"aten.scatter_reduce.two",
+         SELF "," ARG("dim", INT(9)) "," ARG("index", TENSOR("i")) "," ARG("src", TENSOR("y")) "," ARG(
+             "reduce", "{\"as_string\":\"amax\"}"),
+         "axis 9",
+         {2, 2, 2}},
+        {"aten.scatter_reduce.two",
+         SELF "," ARG("dim", INT(0)) "," ARG("index", TENSOR("i")) "," ARG("src", TENSOR("y")) "," ARG(
+             "reduce", "{\"as_string\":\"amax\"}"),
+         "other axes",
+         {3, 3, 8}},
+        {"aten.masked_scatter_backward.default",
+         ARG("grad_output", TENSOR("x")) "," ARG("mask", TENSOR("y")) "," INTS("sizes", "1099511627776,1099511627776"),
+         "2^24",
+         {1, 1, 0}},
+        {"aten.split.Tensor",
+         SELF "," ARG("split_size", INT(-9223372036854775808)) "," ARG("dim", INT(0)),
+         "parts of -9223372036854775808",
+         {1, 0, 0}},
+        {"aten.repeat_interleave.self_int",
+         SELF "," ARG("repeats", INT(2)) "," ARG("dim", INT(9)),
+         "not there",
+         {2, 0, 0}},
+        {"aten.repeat_interleave.self_int",
+         SELF "," ARG("repeats", INT(9223372036854775807)) "," ARG("dim", INT(0)),
+         "times",
+         {2, 0, 0}},
+        {"aten.unflatten.int",
+         SELF "," ARG("dim", INT(0)) "," INTS("sizes", "4294967296,4294967296"),
+         "2^31",
+         {2, 0, 0}},
+        {"aten.unflatten.int", SELF "," ARG("dim", INT(9)) "," INTS("sizes", "2"), "not there", {2, 0, 0}},
+        {"aten.narrow.default",
+         SELF "," ARG("dim", INT(0)) "," ARG("start", INT(1)) "," ARG("length", INT(9223372036854775807)),
+         "elements from 1",
+         {1, 0, 0}},
+        {"aten.transpose.int", SELF "," ARG("dim0", INT(9)) "," ARG("dim1", INT(9)), "not there", {2, 0, 0}},
+        {"aten.movedim.int", SELF "," ARG("source", INT(0)) "," ARG("destination", INT(9)), "not there", {2, 0, 0}},
+        {"aten.flatten.using_ints",
+         SELF "," ARG("start_dim", INT(0)) "," ARG("end_dim", INT(9)),
+         "not there",
+         {2, 0, 0}},
+        {"aten.squeeze.dims", SELF "," INTS("dim", "9"), "not there", {2, 0, 0}},
+        {"aten.roll.default", SELF "," INTS("shifts", "0") "," INTS("dims", "9"), "not there", {2, 0, 0}},
+        {"aten.roll.default", SELF "," INTS("shifts", LEAST) "," INTS("dims", "0"), NULL, {2, 0, 0}},
+        {"aten.bucketize.Tensor", SELF "," ARG("boundaries", TENSOR("y")), "boundaries of 8 axes", {2, 8, 0}},
+        {"aten.renorm.default",
+         SELF "," ARG("p", INT(2)) "," ARG("dim", INT(9)) "," ARG("maxnorm", INT(1)),
+         "not there",
+         {2, 0, 0}},
+        {"aten._weight_norm.default",
+         ARG("v", TENSOR("x")) "," ARG("g", TENSOR("y")) "," ARG("dim", INT(9)),
+         "not there",
+         {2, 0, 0}},
+        {"aten.logsumexp.default", SELF "," INTS("dim", "0,9"), "not there", {2, 0, 0}},
+        {"aten.rot90.default", SELF "," ARG("k", INT(2)) "," INTS("dims", "0,0"), "two axes", {2, 0, 0}},
+        {"aten.diagonal.default", SELF "," ARG("offset", INT(-9223372036854775808)), NULL, {2, 0, 0}},
+        {"aten.diag.default", SELF "," ARG("diagonal", INT(-9223372036854775808)), "off the main diagonal", {1, 0, 0}},
+        {"aten.diagonal_scatter.default", SELF "," ARG("src", TENSOR("y")), "a diagonal of 8 axes", {3, 8, 0}},
+        {"aten.im2col.default",
+         SELF "," INTS("kernel_size",
+                       "2,2") "," INTS("dilation", GREATEST ",1") "," INTS("padding", "0,0") "," INTS("stride", "1,1"),
+         "does not fit",
+         {4, 0, 0}},
+        {"aten.affine_grid_generator.default",
+         ARG("theta", TENSOR("x")) "," INTS("size", "2,1,1099511627776,1099511627776") "," ARG("align_corners",
+                                                                                               "{\"as_bool\":false}"),
+         "2^31",
+         {-3, 0, 0}},
+        {"aten.convolution.default",
+         ARG("input", TENSOR("x")) "," ARG("weight", TENSOR("y")) "," ARG("bias", "{\"as_none\":true}") "," INTS(
+             "stride",
+             "1,1") "," INTS("padding",
+                             "0,0") "," INTS("dilation",
+                                             "1,1") "," ARG("transposed",
+                                                            "{\"as_bool\":false}") "," INTS("output_padding",
+                                                                                            "0,0") "," ARG("groups",
+                                                                                                           INT(-4294967295)),
+         "",
+         {4, 4, 0}},
+    };
+    static double zeros[256];
+    const int64_t two[8] = {2, 2, 2, 2, 2, 2, 2, 2}, matrices[3] = {2, 2, 3};
+    for (size_t k = 0; k < AN_COUNT(cases); k++) {
+        function f;
+        const int *rank = cases[k].rank;
+        an_import_array out[1], in[3];
+        for (int i = 0; i < 3; i++)
+            in[i] =
+                array(zeros, i < 2 ? AN_F64 : AN_I64, AN_MAX(rank[i], -rank[i]), rank[i] < 0 ? matrices : two, NULL);
+        open_operation(&f, cases[k].target, cases[k].args, in, 3);
+        const int status = an_import_call_plan(f.m, in, out, f.why);
+        if (cases[k].refusal ? status == AN_OK || !strstr(f.why, cases[k].refusal) : status != AN_OK)
+            fail_msg("case %zu, %s: %d, %s", k, cases[k].target, status, f.why);
+        close_function(&f);
+    }
+}
+
+/* x[..., ::2] = y over eight axes, and steps longer than 2^20. */
+static void every_other_element_is_replaced_wherever_it_is(void **unused)
+{
+    (void)unused;
+    enum { LONG = (2 << 20) + 5, STEP = (1 << 20) + 1 };
+    static double x[LONG], z[LONG];
+    const int64_t all[8] = {2, 2, 2, 2, 2, 2, 2, 3}, part[8] = {2, 2, 2, 2, 2, 2, 2, 2}, line[] = {LONG}, two[] = {2};
+    double y[256];
+    function f;
+    for (int i = 0; i < 256; i++) y[i] = -i - 1;
+    for (int i = 0; i < LONG; i++) x[i] = i;
+    an_import_array out[1], in[2] = {array(x, AN_F64, 8, all, NULL), array(y, AN_F64, 8, part, NULL)};
+    open_operation(&f, "aten.slice_scatter.default",
+                   SELF "," ARG("src", TENSOR("y")) "," ARG("dim", INT(7)) "," ARG("step", INT(2)), in, 2);
+    call(&f, in, out, (void *[]){z}, 1);
+    for (int i = 0; i < 384; i++) assert_true(z[i] == (i % 3 == 1 ? x[i] : y[i / 3 * 2 + i % 3 / 2]));
+    close_function(&f);
+    in[0] = array(x, AN_F64, 1, line, NULL), in[1] = array(y, AN_F64, 1, two, NULL);
+    open_operation(
+        &f, "aten.slice_scatter.default",
+        SELF "," ARG("src", TENSOR("y")) "," ARG("dim", INT(0)) "," ARG("start", INT(3)) "," ARG("step", INT(1048577)),
+        in, 2);
+    call(&f, in, out, (void *[]){z}, 1);
+    for (int i = 0; i < LONG; i++) assert_true(z[i] == (i == 3 ? y[0] : i == 3 + STEP ? y[1] : x[i]));
+    close_function(&f);
+}
+
 #define DIFFERENCES(n, rows)                                                                                           \
     GRAPH(                                                                                                             \
         META("x", 8, INT(rows)) "," META("y", 8, INT(0)),                                                              \
@@ -656,6 +860,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_missing_is_named_at_once_with_the_reason),
                                        cmocka_unit_test(padding_of_five_axes_is_refused),
+                                       cmocka_unit_test(numbers_that_lead_outside_are_refused),
+                                       cmocka_unit_test(every_other_element_is_replaced_wherever_it_is),
                                        cmocka_unit_test(differences_end_when_the_elements_do),
                                        cmocka_unit_test(a_program_for_evaluation_fits_the_one_for_training),
                                        cmocka_unit_test(arguments_of_another_kind_are_refused),
