@@ -402,7 +402,7 @@ bool an_render_gpu_can_fuse_epilogue(const an_loop_kernel *p)
     if (p->shape != AN_TILE || p->cols % AN_WIDE || an_render_gpu_refusal(p, fast_cuda.dialect)) return false;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        if (in->kind == AN_INS_TILE && in->dtype != AN_BF16 && in->dtype != AN_F32) return false;
+        if (in->kind == AN_INS_TILE && in->dtype != AN_BF16) return false;
         if (in->kind == AN_INS_RAND) return false; /* random numbers cost more than the memory traffic saved */
         if (in->kind == AN_INS_STORE && !an_gpu_is_vector_access(p, in, AN_WIDE)) return false;
         tile |= in->kind == AN_INS_TILE;

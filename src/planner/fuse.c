@@ -177,21 +177,9 @@ static bool same_part(const an_planner *w, int32_t g, int32_t id)
     return !w->rq->unfused && w->group[g].part == w->cuts->node[id].part;
 }
 
-/* A bias, a leaf of a number a column that is added to the product itself, or the sum's rounding to 16 bits. */
-static bool is_bias_step(const an_planner *w, int32_t g, int32_t id)
-{
-    const struct an_tensor *n = w->g->node[id];
-    const int32_t anchor = w->group[g].anchor;
-    if (n->op == AN_OP_CAST) return an_dtype_bytes((an_dtype)n->dtype) == 2;
-    if (n->op != AN_OP_ADD || w->node[anchor].n_uses != 1 || an_is_root_base(w, anchor)) return false;
-    const int32_t a = an_base(w, n->src[0]), b = an_base(w, n->src[1]), bias = a == anchor ? b : a;
-    return (a == anchor || b == anchor) && an_is_leaf(w, bias) && w->g->node[bias]->numel == w->group[g].cols;
-}
-
 static bool is_open_to(const an_planner *w, int32_t g, int32_t id)
 {
-    return g >= 0 && !w->group[g].closed && same_part(w, g, id) && !epilogue_is_closed(w, g, id) &&
-           (!w->group[g].bias_only || is_bias_step(w, g, id));
+    return g >= 0 && !w->group[g].closed && same_part(w, g, id) && !epilogue_is_closed(w, g, id);
 }
 
 /* A library adds its result to a sum of GEMMs as it stores it (beta = 1; adds_in_place of gemm_cublaslt.c): the gradient of one
@@ -269,7 +257,6 @@ static bool try_fuse(an_planner *w, int32_t id, int32_t g)
     if (!reads_own_place(w, id, g, scope, place_of_scope(w, gr, scope))) return false;
     w->node[id].group = g;
     w->node[id].scope = (uint8_t)scope;
-    gr->closed |= gr->bias_only && n->op == AN_OP_CAST;
     return true;
 }
 
@@ -394,20 +381,17 @@ static int32_t conv_group(an_planner *w, int32_t id)
     return g;
 }
 
-/* Opens the group of a GEMM that a device with a library runs itself, with a fused epilogue. Of the forward pass: gradients are
- * multiplied with something that would have to be read beside it. */
-static void open_own_epilogue(const an_planner *w, int32_t id, an_fusion_group *gr)
+/* A GEMM that a device with a library runs itself, with a fused epilogue. Of the forward pass: gradients are multiplied
+ * with something that would have to be read beside it. */
+static bool fuses_own_epilogue(const an_planner *w, int32_t id, int64_t rows, int64_t cols)
 {
     const an_target *t = w->rq->target;
     const struct an_tensor *n = w->g->node[id];
+    if (in_backward(w, id)) return false;
     const struct an_tensor *a = w->g->node[n->src[0]], *b = w->g->node[n->src[1]];
     const int64_t k = a->shape[a->rank - 1];
-    if (in_backward(w, id) || !t->library_gemm || !t->fuses_epilogue || a->dtype != AN_BF16 || b->dtype != AN_BF16 ||
-        b->numel != k * gr->cols)
-        return;
-    const bool f32 = n->dtype == AN_F32, all = t->fuses_epilogue(t, gr->rows, gr->cols, k, f32);
-    gr->bias_only = !all && f32 && t->fuses_bias(t, gr->rows, gr->cols, k);
-    gr->closed = !all && !gr->bias_only;
+    return t->library_gemm && t->fuses_epilogue && n->dtype == AN_BF16 && a->dtype == AN_BF16 && b->dtype == AN_BF16 &&
+           b->numel == k * cols && t->fuses_epilogue(t, rows, cols, k);
 }
 
 static int32_t matmul_group(an_planner *w, int32_t id, int64_t rows, int64_t cols)
@@ -419,7 +403,7 @@ static int32_t matmul_group(an_planner *w, int32_t id, int64_t rows, int64_t col
         rows = cols ? n->numel / cols : 0;
     }
     const int32_t g = group_new(w, AN_FUSION_GEMM, id, rows, cols);
-    if (g >= 0 && !w->node[id].transposed) open_own_epilogue(w, id, &w->group[g]);
+    if (g >= 0 && !w->node[id].transposed && fuses_own_epilogue(w, id, rows, cols)) w->group[g].closed = false;
     return g;
 }
 

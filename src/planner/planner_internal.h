@@ -47,7 +47,6 @@ enum { AN_CONCAT_PARTS = 12 };
 typedef struct an_fusion_group {
     uint8_t kind;
     bool closed;    /* no further node may fuse into it */
-    bool bias_only; /* of a GEMM: but a bias and the rounding of the sum (an_target.fuses_bias) */
     bool leaf_only; /* reads leaves only: nodes prefer another producer's group, and an older group may read a member
                         of it by computing that itself */
     bool no_launch; /* a concatenation whose parts are all written in place (layout) */

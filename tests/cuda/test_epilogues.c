@@ -24,8 +24,8 @@ typedef struct found {
     int64_t scratch_bytes;    /* of the last fused step */
 } found;
 
-/* One step of x [M,C], up to [M,W], GELU, down to [M,C], with biases or without: run on a GPU of this generation. */
-static found step_with(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul, int32_t from, bool biased)
+/* One step of x [M,C], up to [M,W], GELU, down to [M,C]: run on a GPU of this generation. */
+static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul, int32_t from)
 {
     char generation[8];
     found f = {0};
@@ -38,10 +38,8 @@ static found step_with(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmu
     an_tensor *all = an_param(cx, "x", AN_BF16, AN_SHAPE(M, C + 8), AN_ZEROS);
     an_tensor *up = an_param(cx, "up", AN_F32, AN_SHAPE(W, C), AN_ZEROS),
               *down = an_param(cx, "down", AN_F32, AN_SHAPE(C, W), AN_ZEROS);
-    an_tensor *first = biased ? an_param(cx, "first", AN_F32, AN_SHAPE(W), AN_ZEROS) : NULL,
-              *last = biased ? an_param(cx, "last", AN_F32, AN_SHAPE(C), AN_ZEROS) : NULL;
     an_tensor *x = an_slice(all, 1, from, from + C);
-    an_tensor *y = an_linear(an_gelu(an_linear(x, up, first)), down, last);
+    an_tensor *y = an_linear(an_gelu(an_linear(x, up, NULL)), down, NULL);
     an_backward(an_sum(an_square(an_cast(y, AN_F32)), AN_ALL));
     if (an_eval(an_grad(up), an_grad(down)) != AN_OK) fail_msg("%s", an_error(cx));
     const struct an_plan *p = cx->last->plan;
@@ -71,11 +69,6 @@ static found step_with(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmu
     return f;
 }
 
-static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul, int32_t from)
-{
-    return step_with(arch, M, C, W, matmul, from, false);
-}
-
 static void on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient(void **state)
 {
     (void)state;
@@ -84,23 +77,6 @@ static void on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient(voi
     assert_int_equal(f.fused, 1);
     assert_int_equal(f.stored, 2);                /* what GELU reads, and GELU: nothing that only gradients need */
     assert_in_range(f.scratch_bytes, 0, 4 << 20); /* the weight in bf16; the GEMM's result is not stored */
-}
-
-/* Also where a product is not wider than its sum is long. Residual sums and norms stay outside. */
-static void on_hopper_a_bias_is_added_where_the_sums_are(void **state)
-{
-    (void)state;
-    const found f = step_with(90, 8192, 768, 3072, AN_BF16, 0, true);
-    assert_int_equal(f.gemms, 6);
-    assert_int_equal(f.fused, 2);
-    assert_int_equal(f.stored, 3);                /* what GELU reads, GELU, and the second sum, all in bf16 */
-    assert_in_range(f.scratch_bytes, 0, 5 << 20); /* the weight in bf16; no sums in f32 */
-    assert_int_equal(step_with(90, 8192, 768, 768, AN_BF16, 0, true).fused, 2);
-    assert_int_equal(step_with(90, 8192, 384, 1600, AN_BF16, 0, true).fused, 1); /* the second has too long a sum */
-    assert_int_equal(step_with(90, 9216, 768, 768, AN_BF16, 0, true).fused,
-                     0); /* the third round would be nearly empty */
-    assert_int_equal(step_with(80, 8192, 768, 3072, AN_BF16, 0, true).fused, 0);
-    assert_int_equal(step_with(90, 8192, 768, 3072, AN_F32, 0, true).fused, 0);
 }
 
 static void elsewhere_and_where_it_does_not_pay_they_are_the_librarys(void **state)
@@ -334,7 +310,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_residual_sum_is_added_where_the_product_is_stored),
         cmocka_unit_test(on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient),
-        cmocka_unit_test(on_hopper_a_bias_is_added_where_the_sums_are),
         cmocka_unit_test(elsewhere_and_where_it_does_not_pay_they_are_the_librarys),
         cmocka_unit_test(an_operand_that_begins_between_16_bytes_is_read_another_way),
         cmocka_unit_test(on_hopper_products_of_odd_extents_are_ours),
