@@ -21,7 +21,7 @@ TMPL_CFLAGS += $(if $(CLANG),,-fno-gcse)
 ifneq ($(SAN),)
 # Eight times faster to compile for the kernels, twice for the rest, with the same bits; a finding needs the lines of -g1, not its variables.
 TMPL_CFLAGS := $(subst -O3,-O1,$(TMPL_CFLAGS))
-CFLAGS      := $(subst -O2 -g,-O1 -g1,$(CFLAGS))
+CFLAGS      += -O1 -g1
 # gcc up to 13.2 aligns the frames in which it looks for uses after a return to 32 bytes; vectors of 512 bits need 64, and a load faults.
 TMPL_CFLAGS += $(if $(findstring address,$(SAN)),$(if $(CLANG),,--param asan-use-after-return=0))
 CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer

@@ -163,19 +163,23 @@ static const char *row_update_tiles(const an_row_update_spec *s, an_tiles *t)
                                                                             : NULL;
 }
 
+/* Of an image [B,H,W,C]. */
+static bool has_large_samples(const an_call_tensor *t)
+{
+    const int64_t pixels = (int64_t)t->shape[1] * t->shape[2];
+    return pixels > INT32_MAX || pixels * t->shape[3] > INT32_MAX;
+}
+
 /* Kernels count rows, and the elements of a sample, in 32 bits; a row that is sorted is padded to a power of two, and a
  * network's stages go to twice that. Why a call is too large; NULL: it is not. */
 static const char *too_large(const an_library_call_spec *s)
 {
     const an_call_tensor *x = &s->src[0];
     const int skip = is_matrix(s) ? 2 : 1;
-    if (s->op == AN_OP_POOL_MAX_GRAD) {
-        const an_call_tensor *in = &s->src[1];
-        const int64_t pixels = (int64_t)in->shape[1] * in->shape[2];
-        return pixels > INT32_MAX || pixels * in->shape[3] > INT32_MAX
+    if (s->op == AN_OP_POOL_MAX_GRAD)
+        return has_large_samples(x) || has_large_samples(&s->src[1])
                    ? "has samples of more than 2^31 elements; pool smaller images"
                    : NULL;
-    }
     if (sorts(s->op) && last(x) > 1 << 29) return "sorts rows of more than 2^29 elements; cut them";
     if (s->op != AN_OP_PUT_ROWS && outer(x, skip) > INT32_MAX - THREADS)
         return "has more than 2147483391 rows or matrices; use a smaller batch";

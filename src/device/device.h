@@ -69,9 +69,10 @@ typedef struct an_target {
     int32_t bind_align;    /* alignment in bytes of an argument's offset in its buffer; 0: its element's size */
     int64_t segment_bytes; /* the driver's largest buffer: no value crosses a multiple of it; 0: any size */
     uint64_t keep_bytes;   /* activations up to which recompute=auto keeps everything; 0: 1 GiB */
-    bool side_by_side;     /* launches run beside one another where no memory orders them */
-    int32_t in_flight;     /* steps that may be queued together; 0, 1: `submit` returns when the work has ended */
-    int32_t input_blocks;  /* copies of the input block that the host fills in place, in rotation; 0, 1: one, written
+    uint64_t free_bytes;  /* of the device's own memory when it was opened: it recomputes above that, too; 0: unknown */
+    bool side_by_side;    /* launches run beside one another where no memory orders them */
+    int32_t in_flight;    /* steps that may be queued together; 0, 1: `submit` returns when the work has ended */
+    int32_t input_blocks; /* copies of the input block that the host fills in place, in rotation; 0, 1: one, written
                             * through the queue */
 } an_target;
 

@@ -17,15 +17,17 @@ an_tensor *an_swiglu_columns_at(const char *at, an_tensor *gate_up, an_tensor *x
  * the second reads the first's gate: few rows of x are few tiles, which it does not gate. */
 static bool gates_columns(const an_tensor *x, const an_tensor *gate_up, const an_tensor *down)
 {
-    enum { LEAST = 16384, TILE = 64, VECTOR = 8 };
+    enum { LEAST = 16384, LEAST_ELEMENTS = 1 << 23, TILE = 64, VECTOR = 8 };
     if (!x || !gate_up || !down) return false;
     const an_shape s = an_shape_of(x), gated = an_shape_of(gate_up), of = an_shape_of(down);
     if (s.rank < 1 || gated.rank != 2 || of.rank != 2) return false;
+    if (an_dtype_of(x) != AN_F32 && an_dtype_of(x) != AN_BF16)
+        return false; /* an_linear refuses what cannot be narrowed */
     const int64_t width = s.dim[s.rank - 1], inner = of.dim[1];
     int64_t rows = 1;
     for (int i = 0; i + 1 < s.rank; i++) rows *= s.dim[i];
-    return rows >= LEAST && rows % TILE == 0 && width % VECTOR == 0 && inner % TILE == 0 && width <= an_gates_rows(x) &&
-           gated.dim[0] == 2 * inner && gated.dim[1] == width;
+    return rows >= LEAST && rows * 2 * inner >= LEAST_ELEMENTS && rows % TILE == 0 && width % VECTOR == 0 &&
+           inner % TILE == 0 && width <= an_gates_rows(x) && gated.dim[0] == 2 * inner && gated.dim[1] == width;
 }
 
 static an_tensor *by_columns(const char *at, an_tensor *x, an_tensor *gate_up, an_tensor *down)

@@ -28,8 +28,8 @@ typedef struct an_step {
     int n_roots;
 } an_step;
 
-/* Micro-batch `micro` of update `iteration`, over the model's input arrays (all NULL: to be planned only). The last
- * one of a rank ends in the update. */
+/* Micro-batch `micro` of update `iteration`, over the model's input arrays (all NULL: to be planned only), which are lent until an_reset. The
+ * last one of a rank ends in the update. */
 an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t iteration, int64_t micro,
                       void *const *array);
 /* part[i]: where the arrays of micro-batch `micro` begin in those of a whole update. */

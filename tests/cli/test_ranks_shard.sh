@@ -125,7 +125,7 @@ run plan macbook $more gradient_accumulation_steps=100 devices=100 update_ms=20
 code_is 0
 run plan macbook $more gradient_accumulation_steps=4 ranks=2 trace=true --json
 says stdout '"micro_batches":2'
-says stdout "for the gradients of the other ranks"
+says stdout "for what the other ranks have computed"
 run plan macbook $more gradient_accumulation_steps=4 ranks=2 fit=64MiB what_if=accum=8
 code_is 1
 says stderr "leave what_if= out"

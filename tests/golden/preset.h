@@ -36,8 +36,8 @@ static inline preset_plan preset_open(const char *name, const char *device, an_d
     int32_t *zeros = calloc((size_t)(c.batch_size * GPT(c)->block_size), sizeof *zeros);
     assert_non_null(zeros);
     const an_step s = an_step_build(p.cx, p.model, &c, 0, c.gradient_accumulation_steps - 1, (void *[]){zeros, zeros});
-    free(zeros);
     if (an_step_plan(&s) != AN_OK) fail_msg("%s on %s: %s", name, device, an_error(p.cx));
+    free(zeros); /* lent until here: what is planned alone reads no values any more */
     p.plan = p.cx->last->plan;
     return p;
 }

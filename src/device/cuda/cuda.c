@@ -295,9 +295,9 @@ static an_status make_device(an_err *err, an_device *d)
     }
     size_t bytes = 0, unused = 0;
     d->cu.device_memory(&bytes, d->device);
-    /* beyond this, recomputation costs 1 to 2 % of a step and saves a third of its memory */
+    /* beyond this, recomputation costs 2 to 4 % of a step and saves a third of its memory */
     d->target.keep_bytes = AN_MIN(bytes / 8, (uint64_t)8 << 30);
-    if (!d->cu.memory_info(&unused, &bytes)) d->free_bytes = unused;
+    if (!d->cu.memory_info(&unused, &bytes)) d->target.free_bytes = d->free_bytes = unused;
     d->target.exact = d->exact;
     d->has_lt = !d->exact && an_cublaslt_find(&quiet, d->cu.version / 1000, &d->lt) == AN_OK;
     d->target.library_gemm = d->has_lt;

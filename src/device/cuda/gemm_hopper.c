@@ -207,8 +207,8 @@ bool an_cuda_is_pair(const an_device *d, const an_plan *p, int32_t s, an_gemm_pa
     const an_gpu_pair form = out->arg >= 0 ? an_render_gpu_can_pair(program, out->arg) : AN_GPU_NO_PAIR;
     out->gemm.narrow = form == AN_GPU_GATE && !out->keep && spec->k <= SHORT_SUM;
     out->reads = form == AN_GPU_GATE_GRADIENT;
-    for (int i = 0; i < loop->n_args && out->reads; i++)
-        if (loop->arg[i].offset % 16) return false; /* copied 16 bytes at a time */
+    for (int i = 0; i < loop->n_args; i++)
+        if (loop->arg[i].offset % 16) return false; /* moved 16 bytes at a time */
     return form == AN_GPU_GATE || (out->reads && !out->keep);
 }
 

@@ -54,7 +54,8 @@ template <int LEFT> AN_FN void an_wgmma_wait() { asm volatile("wgmma.wait_group.
 /* Prefetches into the L2 cache. */
 AN_FN void an_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
-/* Two bf16 in a word: two numbers rounded; and products, rounded as those of f32 would be, for they are exact there. */
+/* Two bf16 in a word: two numbers rounded; and products, rounded as those of f32 would be, for they are exact there (but for
+ * those under 2^-126, which f32 flushes to 0 here). */
 AN_FN an_u32 an_bf16_pair(float low, float high)
 {
     an_u32 x;
