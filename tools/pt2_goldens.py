@@ -185,6 +185,13 @@ RARE = {"pad_cut": lambda x: F.pad(x, (-1, 2), mode="replicate"), "pad_cut_circu
         "scatter_max": lambda x: x.scatter_reduce(1, torch.tensor([[[0, 1, 0, 2]]]).expand(2, 2, 4), x[:, 1:] * 2, "amax") + x.scatter_reduce(0, torch.tensor([1, 1])[:, None, None].expand(2, 3, 4), x * 2, "amin", include_self=False), "lse_axes": lambda x: x.logsumexp((0, 2)) + x.logsumexp((0, 1, 2), keepdim=True), "number": lambda x: x.sum().softmax(0) + x.sum().log_softmax(0) * x, "none": lambda x: (x[:0] > 0).any(0) * x + (x[:0] > 0).all() + x[:0].prod(0), "five_axes": lambda x: F.scaled_dot_product_attention(*(x[None, None].expand(2, 3, 2, 3, 4) * k for k in (1, 2, 3)), is_causal=True),
         "shuffles": lambda x: F.pixel_shuffle(x.reshape(2, 4, 3, 1), 2).sum() + F.pixel_unshuffle(x.reshape(1, 1, 3, 2, 4), 2).sum() * F.channel_shuffle(x, 3), "triplet": lambda x: F.triplet_margin_loss(x, x.flip(0), x.flip(1), swap=True, margin=2.0) + F.triplet_margin_loss(x, x * 0.5, x.flip(2), p=1.0, reduction="sum"), "cosine_embedding": lambda x: F.cosine_embedding_loss(x[0], x[1], torch.tensor([1.0, -1.0, 1.0]), 0.1), "multi_margin": lambda x: F.multi_margin_loss(x[0], torch.tensor([0, 3, 1]), p=2, margin=0.7, weight=torch.arange(1.0, 5)) + F.multilabel_margin_loss(x[0], torch.tensor([[0, 2, -1, 1], [3, -1, 0, 0], [1, 0, 2, 3]])),
         "poisson_full": lambda x: F.poisson_nll_loss(x, x.detach().abs() * 3, full=True), "bce_ends": lambda x: F.binary_cross_entropy((x * 100).clamp(0, 1), (x.detach() > 0.2).to(x.dtype)) * 1e-9, "ce_masked": lambda x: F.cross_entropy(x[0].masked_fill(torch.tensor([False, True, False, False]), -torch.inf), torch.tensor([0, 2, 3]), weight=torch.arange(1.0, 5)), "affine": lambda x: F.affine_grid(x.reshape(4, 2, 3), (4, 1, 3, 2), align_corners=False).sum((1, 2)) + F.affine_grid(x.reshape(2, 3, 4), (2, 1, 2, 3, 2), align_corners=True).sum()}
+# Where PyTorch's definition shows at an edge: infinite and missing numbers, integers of 8 and 16 bits, divisors of pools, which triangle is read.
+_GAP = torch.tensor([1.0, 2.0, torch.inf])
+EDGES = {"quantile_infinite": lambda x: torch.quantile(_GAP, torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])) + x[0, 0, 0], "quantile_least": lambda x: torch.quantile(-_GAP, 0.25) + torch.quantile(-_GAP, 0.5) * x, "quantile_nan": lambda x: torch.quantile(torch.where(x.detach() > x.max() - 1e-9, torch.nan, x.detach()), 0.3, dim=1), "quantile_rows": lambda x: torch.quantile(x, torch.tensor([0.0, 0.5, 1.0]), dim=1),
+         "divisor_uncounted": lambda x: F.avg_pool2d(x, 2, 1, 1, count_include_pad=False, divisor_override=3), "divisor_ceil": lambda x: F.avg_pool2d(x, 2, 2, ceil_mode=True, divisor_override=3), "divisor_volume": lambda x: F.avg_pool3d(x[None], 2, 2, 1, ceil_mode=True, count_include_pad=False, divisor_override=5),
+         "cholesky_lower": lambda x: torch.linalg.cholesky(x[..., :3] + 9 * torch.eye(3)), "cholesky_upper": lambda x: torch.linalg.cholesky(x[..., :3] + 9 * torch.eye(3), upper=True), "eigenvalues_lower": lambda x: torch.linalg.eigvalsh(x[..., :3]), "eigenvalues_upper": lambda x: torch.linalg.eigvalsh(x[..., :3], UPLO="U"), "triangle_missing": lambda x: torch.linalg.eigvalsh(x[..., :3].masked_fill(torch.ones(3, 3).triu(1) > 0, torch.nan)), "eigenvectors_upper": lambda x: torch.linalg.eigh(x[..., :3], UPLO="U")[1].square(),
+         "square_bytes": lambda x: torch.square((x * 90).to(torch.int8)) + torch.square((x.abs() * 90).to(torch.uint8)) + torch.square((x * 9000).to(torch.int16)) + x, "abs_least": lambda x: torch.abs((x * 0).to(torch.int8) - 128) + torch.abs((x * 0).to(torch.int16) - 32768) + x, "pow_bytes": lambda x: torch.pow((x * 90).to(torch.int8), (x.abs() * 30).to(torch.int8)) + torch.pow((x * 9000).to(torch.int16), (x * 9).to(torch.int16)) + torch.pow((x * 3).to(torch.int32), (x * 20).to(torch.int32)) + x,
+         "addcmul_bytes": lambda x: torch.addcmul((x * 90).to(torch.int8), (x * 50).to(torch.int8), (x * 40).to(torch.int8), value=3) + x, "floor_least": lambda x: ((x * 0).to(torch.int8) - 128) // ((x > 0).to(torch.int8) - 2) + x}
 VOLUMES = {"ceil_max": lambda x: F.max_pool3d(x, 3, 2, 1, ceil_mode=True), "ceil_avg": lambda x: F.avg_pool3d(x, 3, 2, 1, ceil_mode=True), "ceil_uncounted": lambda x: F.avg_pool3d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False), "adaptive": lambda x: F.adaptive_avg_pool3d(x, (2, 3, 5)), "adaptive_max": lambda x: F.adaptive_max_pool3d(x, (2, 1, 3)), "nearest": lambda x: F.interpolate(x, scale_factor=1.5), "trilinear": lambda x: F.interpolate(x, size=(3, 7, 2), mode="trilinear", align_corners=False),
            "exact": lambda x: F.interpolate(x, size=(3, 7, 2), mode="nearest-exact"), "bicubic": lambda x: F.interpolate(x[:, :, 0], scale_factor=1.4, mode="bicubic") , "bicubic_corners": lambda x: F.interpolate(x[:, :, 0], size=(3, 9), mode="bicubic", align_corners=True), "exact1": lambda x: F.interpolate(x[:, :, 0, 0], size=7, mode="nearest-exact"), "exact2": lambda x: F.interpolate(x[:, :, 0], scale_factor=0.7, mode="nearest-exact")}
 
@@ -517,6 +524,8 @@ def cases():
         yield "order_" + name, Cases([fn]), (draw(2, 3, 4),)
     for name, fn in RARE.items():
         yield "rare_" + name, Cases([fn]), (draw(2, 3, 4),)
+    for name, fn in EDGES.items():
+        yield "edges_" + name, Cases([fn]), (draw(2, 3, 4),)
     for name, fn in VOLUMES.items():
         yield "volumes_" + name, Cases([fn]), (draw(2, 3, 5, 6, 4),)
     for name, fn in IMAGES.items():
@@ -536,6 +545,7 @@ def fixtures():
     yield "shape", Cases(list(SHAPE.values())), (draw(2, 3, 4),)
     yield "order", Cases(list(ORDER.values())), (draw(2, 3, 4),)
     yield "rare", Cases(list(RARE.values())), (draw(2, 3, 4),)
+    yield "edges", Cases(list(EDGES.values())), (draw(2, 3, 4),)
     yield "volumes", Cases(list(VOLUMES.values())), (draw(2, 3, 5, 6, 4),)
     yield "images", Cases(list(IMAGES.values())), (draw(2, 4, 6, 5),)
     yield "special", Cases(list(SPECIAL.values())), (CORNERS,)

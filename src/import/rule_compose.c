@@ -378,12 +378,27 @@ an_status an_rule_linalg_solve(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* The symmetric matrix of which a holds the lower or the upper triangle: what is in the other one is not read. The gradient is that of a
+ * symmetric argument, in both triangles, as PyTorch's is. */
+static an_tensor *mirrored(an_build *b, an_tensor *a, bool upper)
+{
+    const int64_t n = an_dim(a, an_rank(a) - 1);
+    const an_shape s = AN_SHAPE(n, n);
+    an_tensor *row = an_iota_at(AN_AT, b->cx, s, 0), *column = an_iota_at(AN_AT, b->cx, s, 1),
+              *held = an_detach_at(AN_AT, a);
+    an_tensor *read = upper ? an_le_at(AN_AT, row, column) : an_ge_at(AN_AT, row, column);
+    an_tensor *whole = an_where_at(AN_AT, read, held, turned(held));
+    an_tensor *zero = an_num(a, b->cx, 0), *number = an_where_at(AN_AT, an_isfinite_at(AN_AT, held), a, zero);
+    return an_add_at(AN_AT, whole, an_sub_at(AN_AT, number, an_detach_at(AN_AT, number))); /* 0 with a's gradient */
+}
+
 an_status an_rule_cholesky(an_build *b, const an_pt2_node *n)
 {
     an_tensor *a = an_in(b, n, 0);
+    const bool upper = an_in_bool(b, n, 1);
     AN_TRY(square(b, a));
-    an_tensor *l = an_cholesky_at(AN_AT, a);
-    an_out(b, n, 0, an_in_bool(b, n, 1) ? turned(l) : l);
+    an_tensor *l = an_cholesky_at(AN_AT, mirrored(b, a, upper));
+    an_out(b, n, 0, upper ? turned(l) : l);
     return AN_OK;
 }
 
@@ -419,12 +434,13 @@ an_status an_rule_slogdet(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* From the least to the largest; vectors as columns, up to their signs. */
+/* self UPLO: from the least to the largest; vectors as columns, up to their signs. */
 an_status an_rule_eigh(an_build *b, const an_pt2_node *n)
 {
     an_tensor *a = an_in(b, n, 0), *vectors = NULL;
     AN_TRY(square(b, a));
-    an_out(b, n, 0, an_eigh_at(AN_AT, a, &vectors));
+    const char *side = n->arg[1].text ? n->arg[1].text : "L";
+    an_out(b, n, 0, an_eigh_at(AN_AT, mirrored(b, a, *side == 'U' || *side == 'u'), &vectors));
     if (vectors) an_out(b, n, 1, vectors);
     return AN_OK;
 }
@@ -503,7 +519,16 @@ an_status an_rule_cumulative_trapezoid(an_build *b, const an_pt2_node *n)
     return trapezoid(b, n, true);
 }
 
-/* Between two neighbours in order: q (n - 1) of the way. q is one number or a list, whose axis comes first. */
+/* `part` of the way from x to y, from the nearer end, as PyTorch's lerp has it: an infinite one is then read at its own place alone. */
+static an_tensor *between(an_build *b, an_tensor *x, an_tensor *y, an_tensor *part)
+{
+    an_tensor *d = an_sub_at(AN_AT, y, x), *rest = an_add_num_at(AN_AT, an_neg_at(AN_AT, part), 1);
+    an_tensor *up = an_add_at(AN_AT, x, an_mul_at(AN_AT, d, part)),
+              *down = an_sub_at(AN_AT, y, an_mul_at(AN_AT, d, rest));
+    return an_where_at(AN_AT, an_lt_at(AN_AT, part, an_num(part, b->cx, 0.5)), up, down);
+}
+
+/* Between two neighbours in order: q (n - 1) of the way. q is one number or a list, whose axis comes first. NaN where a row has one. */
 an_status an_rule_quantile(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *at = NULL;
@@ -526,13 +551,17 @@ an_status an_rule_quantile(an_build *b, const an_pt2_node *n)
         an_in_is_tensor(n, 1) ? an_as(an_in(b, n, 1), an_dtype_of(x)) : an_num(x, b->cx, an_in_float(b, n, 1));
     an_tensor *place = an_mul_num_at(AN_AT, q, (double)(an_dim(rows, 0) - 1)), *low = an_floor_at(AN_AT, place);
     an_tensor *part = an_sub_at(AN_AT, place, low), *index = an_as(low, AN_I32);
-    an_tensor *most = an_num(index, b->cx, (double)(an_dim(rows, 0) - 1));
-    an_tensor *above = an_minimum_at(AN_AT, an_add_num_at(AN_AT, index, 1), most);
+    an_tensor *above = an_as(an_neg_at(AN_AT, an_floor_at(AN_AT, an_neg_at(AN_AT, place))), AN_I32);
     an_tensor *from = an_gather_at(AN_AT, rows, index), *to = an_gather_at(AN_AT, rows, above); /* [Q or none, ...] */
     an_shape wide = an_shape_of(from), out = {.rank = 0};
     for (int i = list; i < wide.rank; i++) wide.dim[i] = 1;
-    an_tensor *d = an_sub_at(AN_AT, to, from);
-    an_tensor *y = an_add_at(AN_AT, from, an_mul_at(AN_AT, d, an_reshape_at(AN_AT, part, wide)));
+    an_tensor *y = between(b, from, to, an_reshape_at(AN_AT, part, wide));
+    an_shape rest = an_shape_of(rows); /* NaN is sorted behind all numbers */
+    an_tensor *last = an_slice_at(AN_AT, rows, 0, rest.dim[0] - 1, rest.dim[0], 1);
+    rest.rank--;
+    memmove(rest.dim, rest.dim + 1, (size_t)rest.rank * sizeof rest.dim[0]);
+    last = an_reshape_at(AN_AT, last, rest);
+    y = an_where_at(AN_AT, an_ne_at(AN_AT, last, last), last, y);
     if (!flat &&
         axis != rank - 1) { /* the axis that took the sorted one's place goes back: rows are [.., last at `axis`, ..] */
         an_shape back = {.rank = an_rank(y)};
@@ -576,7 +605,7 @@ an_status an_rule_fill_diagonal(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* Up to down, left to right, and sorted along the first axis. */
+/* Up to down along the first axis, left to right along the second. */
 an_status an_rule_flip_first(an_build *b, const an_pt2_node *n)
 {
     an_out(b, n, 0, an_flip_at(AN_AT, an_in(b, n, 0), AN_AXIS(strstr(n->target, "lr") ? 1 : 0)));

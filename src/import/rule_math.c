@@ -209,7 +209,7 @@ an_status an_rule_floor_divide(an_build *b, const an_pt2_node *n)
     an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
-    an_out_last(b, n, 0, quotient(b, x.t, y.t, "floor"), last);
+    an_out_last(b, n, 0, an_in_range(b, n, 0, quotient(b, x.t, y.t, "floor")), last);
     return AN_OK;
 }
 
@@ -266,15 +266,29 @@ an_status an_rule_pow_number(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* x to the power y of int32, which wraps: a factor for each bit of y. Below 0 it is 0 but for 1 and -1. */
+static an_tensor *whole_power(an_build *b, an_tensor *x, an_tensor *y)
+{
+    an_tensor *zero = an_num(y, b->cx, 0), *one = an_num(x, b->cx, 1), *square = x, *all = one, *odd = NULL;
+    for (int bit = 0; bit < 31; bit++) {
+        an_tensor *set = an_ne_at(AN_AT, an_and_at(AN_AT, y, an_num(y, b->cx, (double)((int64_t)1 << bit))), zero);
+        an_tensor *factor = an_where_at(AN_AT, set, square, one);
+        if (bit == 0) odd = factor;
+        all = bit == 0 ? factor : an_mul_at(AN_AT, all, factor);
+        square = an_mul_at(AN_AT, square, square);
+    }
+    an_tensor *none = an_num(x, b->cx, 0);
+    an_tensor *inverse = an_where_at(AN_AT, an_eq_at(AN_AT, an_abs_at(AN_AT, x), one), odd, none);
+    return an_where_at(AN_AT, an_lt_at(AN_AT, y, zero), inverse, all);
+}
+
 an_status an_rule_pow(an_build *b, const an_pt2_node *n)
 {
     an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
-    if (!an_is_float(x.t)) { /* small integers: exact in double's 53 bits as far as int32 goes */
-        an_tensor *exponent = an_as(y.t, AN_F32);
-        an_tensor *p = an_pow_at(AN_AT, an_as(x.t, AN_F32), exponent);
-        an_out_last(b, n, 0, an_as(an_round_at(AN_AT, p), AN_I32), last);
+    if (!an_is_float(x.t)) {
+        an_out_last(b, n, 0, an_in_range(b, n, 0, whole_power(b, x.t, y.t)), last);
         return AN_OK;
     }
     an_out_last(b, n, 0, an_pow_at(AN_AT, x.t, y.t), last);
@@ -403,7 +417,7 @@ static an_built_value floating(an_build *b, const an_pt2_node *n)
     an_status an_rule_##name(an_build *b, const an_pt2_node *n)                                                        \
     {                                                                                                                  \
         an_built_value x = from;                                                                                       \
-        an_out_last(b, n, 0, an_##name##_at(AN_AT, x.t), x.last);                                                      \
+        an_out_last(b, n, 0, an_in_range(b, n, 0, an_##name##_at(AN_AT, x.t)), x.last);                                \
         return AN_OK;                                                                                                  \
     }
 #define FLOAT floating(b, n)
@@ -690,7 +704,7 @@ static an_status combine(an_build *b, const an_pt2_node *n, an_fn2 *fn)
     an_promote(&x, &y);
     an_tensor *p = an_mul_num_at(AN_AT, fn(AN_AT, x, y), an_in_float(b, n, 3));
     an_promote(&self, &p);
-    an_out(b, n, 0, an_add_at(AN_AT, self, p));
+    an_out(b, n, 0, an_in_range(b, n, 0, an_add_at(AN_AT, self, p)));
     return AN_OK;
 }
 

@@ -530,7 +530,7 @@ static an_tensor *four_axes(an_tensor *x)
     return s.rank == 4 ? x : an_reshape_at(AN_AT, x, out);
 }
 
-/* q, k and v of five axes or more as four: those in front of the last three are equal, the mask's too, or 1. */
+/* q, k and v of five axes or more as four: those in front of the last three are equal, and the mask's, or it has three at most. */
 static an_status equal_in_front(an_build *b, const an_pt2_node *n, const an_shape *q)
 {
     for (int i = 1; i <= 3; i++) {

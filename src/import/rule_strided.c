@@ -205,6 +205,7 @@ static an_status read_columns(an_build *b, const an_pt2_node *n, int at, int64_t
     pair(b, n, at + 1, c->dilation);
     pair(b, n, at + 2, c->pad);
     pair(b, n, at + 3, c->stride);
+    for (int i = 0; i < 2; i++) c->stride[i] = AN_MIN(c->stride[i], INT32_MAX);
     for (int i = 0; i < 2; i++) {
         bool good =
             size[i] >= 0 && size[i] <= INT32_MAX && c->pad[i] >= 0 && c->pad[i] <= INT32_MAX && c->stride[i] >= 1;

@@ -211,10 +211,10 @@ an_status an_rule_avg_pool3d(an_build *b, const an_pt2_node *n)
     }
     for (int k = 0; k < 3; k++) ones = an_pad_or_cut(ones, 1 + k, 0, an_dim(x, 1 + k) - an_dim(ones, 1 + k));
     an_tensor *y = pooled(x, an_avg_pool_at, kernel, stride, none, near);
-    if (uneven)
-        y = an_div_at(AN_AT, y, an_as(pooled(ones, an_avg_pool_at, kernel, stride, none, near), an_dtype_of(y)));
-    if (!an_in_none(n, 6))
+    if (!an_in_none(n, 6)) /* the sum by another number than how many count */
         y = an_mul_num_at(AN_AT, y, (double)kernel[0] * kernel[1] * kernel[2] / an_in_float(b, n, 6));
+    else if (uneven)
+        y = an_div_at(AN_AT, y, an_as(pooled(ones, an_avg_pool_at, kernel, stride, none, near), an_dtype_of(y)));
     put(b, n, y, alone);
     return AN_OK;
 }

@@ -313,7 +313,9 @@ an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
     bare.pad_h = bare.pad_w = 0;
     in = an_pad_or_cut(an_pad_or_cut(in, 1, s.pad_h, s.pad_h + h), 2, s.pad_w, s.pad_w + w);
     an_tensor *y = an_avg_pool_at(AN_AT, in, bare);
-    if ((!pads && (s.pad_h || s.pad_w)) || h > 0 || w > 0) {
+    if (!an_in_none(n, 6)) { /* the sum by another number than how many count */
+        y = an_mul_num_at(AN_AT, y, (double)s.kernel_h * s.kernel_w / an_in_float(b, n, 6));
+    } else if ((!pads && (s.pad_h || s.pad_w)) || h > 0 || w > 0) {
         const double edge = pads ? 1 : 0;
         if (s.pad_h) ones = an_pad_at(AN_AT, ones, 1, s.pad_h, s.pad_h, edge);
         if (s.pad_w) ones = an_pad_at(AN_AT, ones, 2, s.pad_w, s.pad_w, edge);
@@ -321,7 +323,6 @@ an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
         an_tensor *share = an_avg_pool_at(AN_AT, ones, bare);
         y = an_div_at(AN_AT, y, an_as(share, an_dtype_of(y)));
     }
-    if (!an_in_none(n, 6)) y = an_mul_num_at(AN_AT, y, (double)s.kernel_h * s.kernel_w / an_in_float(b, n, 6));
     put(b, n, y, rank);
     if (alone) drop_batch(b, n);
     return AN_OK;
