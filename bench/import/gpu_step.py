@@ -37,6 +37,7 @@ def models():
     import torch
     import torch.nn.functional as F
     from torch import nn
+    from resnet import Bottleneck
 
     def heads_of(x, heads):
         return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
@@ -134,21 +135,6 @@ def models():
             for layer in self.layers:
                 x = layer(x)
             return self.head(self.last(F.gelu(self.dense(x))))
-
-    def norm_after(conv):
-        return conv, nn.BatchNorm2d(conv.out_channels)
-
-    class Bottleneck(nn.Module):
-        def __init__(self, inside, width, stride):
-            super().__init__()
-            self.body = nn.Sequential(*norm_after(nn.Conv2d(inside, width, 1, bias=False)), nn.ReLU(),
-                                      *norm_after(nn.Conv2d(width, width, 3, stride, 1, bias=False)), nn.ReLU(),
-                                      *norm_after(nn.Conv2d(width, 4 * width, 1, bias=False)))
-            same = inside == 4 * width and stride == 1
-            self.short = nn.Identity() if same else nn.Sequential(*norm_after(nn.Conv2d(inside, 4 * width, 1, stride, bias=False)))
-
-        def forward(self, x):
-            return F.relu(self.short(x) + self.body(x))
 
     def resnet50(blocks):
         """The layers of torchvision's."""

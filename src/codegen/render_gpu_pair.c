@@ -94,21 +94,22 @@ static void computed(const an_loop_kernel *p, int i, an_text *out)
     an_text_puts(out, narrow ? ";\n" : "};\n");
 }
 
-/* The program for two columns. at: "[j]" behind the names of the GEMM's rows, x and y, of what is read beside them, z, and of
- * what is stored, w and the instruction's number; "": x and y are words, and what is stored is returned. */
-static void two_columns(const an_loop_kernel *p, int gemm, const char *indent, const char *at, an_text *out)
+/* Renders the elementwise program for two neighbouring columns. Operands are x and y (rows r and rows + r of the GEMM's result), z (the
+ * other tensor that it loads) and wN (what store instruction N writes), each a bf16 pair in a 32-bit word. subscript: "[j]" where these
+ * are arrays of words; "" where they are single words and the one stored value is the function's return value. */
+static void two_columns(const an_loop_kernel *p, int gemm, const char *indent, const char *subscript, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         an_text_puts(out, indent);
         if (in->kind == AN_INS_LOAD && in->arg == gemm)
-            an_text_printf(out, "const an_u32 v%d = %c%s;\n", i, half_read(p, i) ? 'y' : 'x', at);
+            an_text_printf(out, "const an_u32 v%d = %c%s;\n", i, half_read(p, i) ? 'y' : 'x', subscript);
         else if (in->kind == AN_INS_LOAD)
-            an_text_printf(out, "const an_u32 v%d = z%s;\n", i, at);
+            an_text_printf(out, "const an_u32 v%d = z%s;\n", i, subscript);
         else if (in->kind != AN_INS_STORE)
             computed(p, i, out);
-        else if (*at)
-            an_text_printf(out, "w%d%s = v%d;\n", i, at, in->a);
+        else if (*subscript)
+            an_text_printf(out, "w%d%s = v%d;\n", i, subscript, in->a);
         else
             an_text_printf(out, "return v%d;\n", in->a);
     }

@@ -144,10 +144,11 @@ static an_tensor *product_of(an_build *b, an_tensor *x, an_tensor *y, const char
 
 typedef struct equation {
     axis_names of[EINSUM_MOST], want;
-    int operands, dots; /* the most axes that an ellipsis stands for */
+    int operands;
+    int ellipsis_rank; /* axes that "..." stands for: the most of any operand, the others broadcast */
 } equation;
 
-/* Reads letters and an ellipsis of `dots` axes up to `end`, without blanks. false: another sign, or more than 8 axes. */
+/* Reads letters and an ellipsis that stands for `dots` axes up to `end`, without blanks. false: another sign, or more than 8 axes. */
 static bool read_axes(const char *p, const char *end, int dots, char *out)
 {
     int n = 0;
@@ -169,7 +170,7 @@ static bool read_axes(const char *p, const char *end, int dots, char *out)
 static bool implied(equation *e)
 {
     int n = 0;
-    for (int k = e->dots; k-- > 0;) e->want[n++] = (char)('0' + k);
+    for (int k = e->ellipsis_rank; k-- > 0;) e->want[n++] = (char)('0' + k);
     for (int c = 'A'; c <= 'z'; c++) {
         int times = 0;
         for (int i = 0; i < e->operands; i++)
@@ -192,10 +193,10 @@ static bool split_equation(const char *text, const int *rank, int operands, equa
         const int dots = memchr(p, '.', (size_t)(stop - p)) ? rank[i] - letters : 0;
         if (dots < 0 || !read_axes(p, stop, dots, e->of[i]) || (int)strlen(e->of[i]) != rank[i]) return false;
         if ((comma != NULL) != (i < operands - 1)) return false;
-        e->dots = AN_MAX(e->dots, dots);
+        e->ellipsis_rank = AN_MAX(e->ellipsis_rank, dots);
         p = stop + 1;
     }
-    return arrow ? read_axes(arrow + 2, arrow + strlen(arrow), e->dots, e->want) : implied(e);
+    return arrow ? read_axes(arrow + 2, arrow + strlen(arrow), e->ellipsis_rank, e->want) : implied(e);
 }
 
 /* The diagonal of two axes of one letter: their elements as one row of n n, every (n + 1)-th of them. */
@@ -465,7 +466,7 @@ an_status an_rule_batch_norm_inference(an_build *b, const an_pt2_node *n)
     return batch_norm(b, n, false, an_in_float(b, n, 5), an_in_float(b, n, 6));
 }
 
-/* v g / |v|, the norm over all axes but one; over all where the axis is -1, which stands for None. */
+/* Weight normalization: v * g / norm(v). The norm is taken over all axes except `dim`; dim = -1 (PyTorch's None) takes it over all axes. */
 an_status an_rule_weight_norm(an_build *b, const an_pt2_node *n)
 {
     an_tensor *v = an_in(b, n, 0), *g = an_in(b, n, 1);

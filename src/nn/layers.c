@@ -13,6 +13,14 @@ an_tensor *an_swiglu_columns_at(const char *at, an_tensor *gate_up, an_tensor *x
     return an_mul_at(at, an_silu_at(at, g), u);
 }
 
+/* x as a matrix has so many rows: the product of all axes but the last. */
+static int64_t rows_of(an_shape s)
+{
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < s.rank; i++) rows *= s.dim[i];
+    return rows;
+}
+
 /* Whether a device that gates rows (an_gates_rows) takes less time for an_swiglu_columns than for two products of which
  * the second reads the first's gate: few rows of x are few tiles, which it does not gate. */
 static bool gates_columns(const an_tensor *x, const an_tensor *gate_up, const an_tensor *down)
@@ -23,9 +31,7 @@ static bool gates_columns(const an_tensor *x, const an_tensor *gate_up, const an
     if (s.rank < 1 || gated.rank != 2 || of.rank != 2) return false;
     if (an_dtype_of(x) != AN_F32 && an_dtype_of(x) != AN_BF16)
         return false; /* an_linear refuses what cannot be narrowed */
-    const int64_t width = s.dim[s.rank - 1], inner = of.dim[1];
-    int64_t rows = 1;
-    for (int i = 0; i + 1 < s.rank; i++) rows *= s.dim[i];
+    const int64_t width = s.dim[s.rank - 1], inner = of.dim[1], rows = rows_of(s);
     return rows >= LEAST && rows * 2 * inner >= LEAST_ELEMENTS && rows % TILE == 0 && width % VECTOR == 0 &&
            inner % TILE == 0 && width <= an_gates_rows(x) && gated.dim[0] == 2 * inner && gated.dim[1] == width;
 }
@@ -34,8 +40,7 @@ static an_tensor *by_columns(const char *at, an_tensor *x, an_tensor *gate_up, a
 {
     an_shape s = an_shape_of(x);
     const an_shape of = an_shape_of(down); /* [C',I] */
-    int64_t rows = 1;
-    for (int i = 0; i + 1 < s.rank; i++) rows *= s.dim[i];
+    const int64_t rows = rows_of(s);
     an_tensor *all = an_reshape_at(at, an_cast_at(at, x, AN_BF16), AN_SHAPE(rows, s.dim[s.rank - 1]));
     an_tensor *columns = an_transpose_at(at, all, 0, 1), *weights = an_cast_at(at, gate_up, AN_BF16);
     an_tensor *inside = an_transpose_at(at, an_swiglu_columns_at(at, weights, columns), 0, 1); /* [rows,I] */

@@ -24,17 +24,24 @@ typedef struct found {
     int64_t scratch_bytes;    /* of the last fused step */
 } found;
 
-/* One step of x [M,C], up to [M,W], GELU, down to [M,C]: run on a GPU of this generation. */
-static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul, int32_t from)
+/* On a GPU of this generation, with products in this dtype. */
+static an_ctx *open_on(int arch, an_dtype matmul)
 {
     char generation[8];
-    found f = {0};
     fake_reset();
     snprintf(generation, sizeof generation, "%d", arch);
     setenv("FAKE_CUDA_ARCH", generation, 1);
     an_ctx *cx = an_open(&(an_options){.device = "cuda", .seed = 1, .cache_dir = test_path("cache"), .verify = true});
     assert_non_null(cx);
     an_set_policy(cx, (an_policy){.matmul = matmul});
+    return cx;
+}
+
+/* One step of x [M,C], up to [M,W], GELU, down to [M,C]: run on a GPU of this generation. */
+static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul, int32_t from)
+{
+    found f = {0};
+    an_ctx *cx = open_on(arch, matmul);
     an_tensor *all = an_param(cx, "x", AN_BF16, AN_SHAPE(M, C + 8), AN_ZEROS);
     an_tensor *up = an_param(cx, "up", AN_F32, AN_SHAPE(W, C), AN_ZEROS),
               *down = an_param(cx, "down", AN_F32, AN_SHAPE(C, W), AN_ZEROS);
@@ -201,14 +208,8 @@ static void on_hopper_a_gate_over_halves_of_a_product_is_its_end(void **state)
 /* an_swiglu of [B,rows/B,192] in bf16, an MLP of 256: how many of its products are pairs with their gate. */
 static int swiglu_pairs(int arch, int32_t rows, an_dtype matmul)
 {
-    char generation[8];
     int n = 0;
-    fake_reset();
-    snprintf(generation, sizeof generation, "%d", arch);
-    setenv("FAKE_CUDA_ARCH", generation, 1);
-    an_ctx *cx = an_open(&(an_options){.device = "cuda", .seed = 1, .cache_dir = test_path("cache"), .verify = true});
-    assert_non_null(cx);
-    an_set_policy(cx, (an_policy){.matmul = matmul});
+    an_ctx *cx = open_on(arch, matmul);
     an_tensor *x = an_param(cx, "x", AN_BF16, AN_SHAPE(2, rows / 2, 192), AN_ZEROS),
               *gate_up = an_param(cx, "gate_up", AN_BF16, AN_SHAPE(512, 192), AN_ZEROS),
               *down = an_param(cx, "down", AN_BF16, AN_SHAPE(64, 256), AN_ZEROS);
