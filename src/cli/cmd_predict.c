@@ -138,6 +138,14 @@ static void put_named(an_text *out, const char *name, const float *p, const an_c
     if (json) an_text_puts(out, "}}");
 }
 
+static void put_name(an_text *out, const char *name)
+{
+    char printable[4096];
+    snprintf(printable, sizeof printable, "%s", name);
+    an_text_printable(printable, strlen(printable));
+    an_text_printf(out, "  %s", printable);
+}
+
 static an_status print_rows(an_err *err, const an_session *r, const rows *in, const an_predictions *p, bool json)
 {
     const an_model *m = r->cfg.model;
@@ -154,6 +162,7 @@ static an_status print_rows(an_err *err, const an_session *r, const rows *in, co
             put_named(&out, name ? name : "", row, names, json);
         else
             put_row(&out, row, p->columns, classes, json);
+        if (name && !json && in->asked.names_shown) put_name(&out, name);
         if (name) name += strlen(name) + 1;
     }
     if (json) an_text_puts(&out, "]");

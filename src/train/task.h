@@ -45,7 +45,8 @@ typedef struct an_questions {
     int64_t samples;
     size_t sample_bytes;
     void *data;
-    an_text names; /* one a sample, each ended by a NUL; empty: none */
+    an_text names;    /* one a sample, each ended by a NUL; empty: none */
+    bool names_shown; /* behind each answer, where a person could not count them */
 } an_questions;
 void an_questions_free(an_questions *q);
 

@@ -85,6 +85,14 @@ if [ "$code" != 0 ] && grep -q "libpng" "$dir/stderr"; then
     echo "ok $tests - a file that is emptied under the loader # SKIP there is no libpng"
 else
     code_is 0; says stderr "4 images to train on, 4 to validate"
+    mkdir "$dir/flat"; cp "$dir/files/val/dark_below/1.png" "$dir/flat/one.png"; cp "$dir/files/val/dark_above/1.png" "$dir/flat/two.png"
+    run predict "$dir/h" "$dir/flat"
+    code_is 0; equal "$(sed 's/.*  //' "$dir/stdout" | tr '\n' ' ')" "$dir/flat/one.png $dir/flat/two.png " "files behind the answers"
+    run predict "$dir/h" "$dir/flat" --json
+    code_is 0; says stdout "\"input\":\"$dir/flat/two.png\""
+    cp "$dir/flat/one.png" "$dir/flat/without"
+    run predict "$dir/h" "$dir/flat/without"
+    code_is 0
     cp -r "$dir/files" "$dir/live"
     cp -r "$dir/h" "$dir/i"; mv "$dir/files" "$dir/moved"
     run resume "$dir/h" data="$dir/moved" max_iters=4 --quiet

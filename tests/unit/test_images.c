@@ -99,6 +99,97 @@ static void a_png_is_read_in_colours_and_in_grey(void **state)
     }
 }
 
+/* The first two pixels of images made by Python's zlib and Pillow, which has the same numbers (but of grey of 16 bits). */
+static const struct {
+    const char *what;
+    size_t bytes;
+    const char *data;
+    uint8_t colours[6], grey[2];
+} decoded[] = {
+    {"a gamma of 1 and a half transparent pixel",
+     90,
+     "\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000\000\000\002\000\000\000\001\010\006\000"
+     "\000\000\364\042\177\212\000\000\000\004\147\101\115\101\000\001\206\240\061\350\226\137\000\000\000\021\111"
+     "\104\101\124\170\332\143\070\241\041\362\137\156\301\235\006\000\021\144\004\036\317\236\324\035\000\000\000"
+     "\000\111\105\116\104\256\102\140\202",
+     {200, 40, 20, 30, 160, 220},
+     {86, 128}},
+    {"a palette with a transparent colour",
+     99,
+     "\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000\000\000\002\000\000\000\001\010\003\000"
+     "\000\000\303\374\217\270\000\000\000\006\120\114\124\105\310\050\024\036\240\334\101\314\055\167\000\000\000"
+     "\001\164\122\116\123\000\100\346\330\146\000\000\000\013\111\104\101\124\170\332\143\140\144\000\000\000\005"
+     "\000\002\102\302\104\237\000\000\000\000\111\105\116\104\256\102\140\202",
+     {30, 160, 220, 200, 40, 20},
+     {128, 86}},
+    {"16 bits a colour",
+     78,
+     "\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000\000\000\002\000\000\000\001\020\002\000"
+     "\000\000\053\320\064\236\000\000\000\025\111\104\101\124\170\332\143\070\161\102\103\103\104\104\116\156\301"
+     "\202\073\167\000\036\147\005\075\016\341\115\133\000\000\000\000\111\105\116\104\256\102\140\202",
+     {200, 40, 20, 30, 160, 220},
+     {86, 128}},
+    {"16 bits of grey",
+     70,
+     "\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000\000\000\002\000\000\000\001\020\000\000"
+     "\000\000\201\331\374\025\000\000\000\015\111\104\101\124\170\332\143\060\062\072\171\022\000\003\276\001\367"
+     "\161\335\365\034\000\000\000\000\111\105\116\104\256\102\140\202",
+     {50, 50, 50, 201, 201, 201},
+     {50, 201}},
+    {"an animation of two images",
+     152,
+     "\122\111\106\106\220\000\000\000\127\105\102\120\126\120\070\130\012\000\000\000\002\000\000\000\001\000\000"
+     "\000\000\000\101\116\111\115\006\000\000\000\000\000\000\000\000\000\101\116\115\106\056\000\000\000\000\000"
+     "\000\000\000\000\001\000\000\000\000\000\000\000\000\002\126\120\070\114\025\000\000\000\057\001\000\000\000"
+     "\017\160\104\320\173\250\036\207\173\376\243\005\031\321\377\000\000\101\116\115\106\056\000\000\000\000\000"
+     "\000\000\000\000\001\000\000\000\000\000\000\000\000\000\126\120\070\114\026\000\000\000\057\001\000\000\000"
+     "\017\160\304\353\337\250\036\147\175\376\243\005\025\210\350\177\000",
+     {200, 40, 20, 30, 160, 220},
+     {86, 128}},
+    {"alpha",
+     42,
+     "\122\111\106\106\042\000\000\000\127\105\102\120\126\120\070\114\026\000\000\000\057\001\000\000\020\017\160"
+     "\024\274\133\041\237\002\171\000\103\032\025\210\350\177\000",
+     {200, 40, 20, 30, 160, 220},
+     {86, 128}},
+    {"ink",
+     177,
+     "\377\330\377\356\000\016\101\144\157\142\145\000\144\000\000\000\000\000\377\333\000\103\000\002\001\001\001"
+     "\001\001\002\001\001\001\002\002\002\002\002\004\003\002\002\002\002\005\004\004\003\004\006\005\006\006\006"
+     "\005\006\006\006\007\011\010\006\007\011\007\006\006\010\013\010\011\012\012\012\012\012\006\010\013\014\013"
+     "\012\014\011\012\012\012\377\300\000\024\010\000\010\000\010\004\103\021\000\115\021\000\131\021\000\113\021"
+     "\000\377\304\000\024\000\001\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\011\377\304\000\024"
+     "\020\001\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\377\332\000\016\004\103\000\115\000"
+     "\131\000\113\000\000\077\000\110\004\370\117\077\217\377\331",
+     {200, 40, 20, 200, 40, 20},
+     {86, 86}},
+};
+
+static void transparency_gamma_ink_depth_and_animation_give_the_numbers_of_pillow(void **state)
+{
+    (void)state;
+    int not_here = 0;
+    for (size_t i = 0; i < sizeof decoded / sizeof *decoded; i++)
+        for (int channels = 1; channels <= 3; channels += 2) {
+            an_err err = {0};
+            an_image x;
+            const an_status status = an_image_decode(&err, "x", decoded[i].data, decoded[i].bytes, channels, &x);
+            not_here += !can_read(&err);
+            if (!can_read(&err)) continue;
+            if (status != AN_OK) fail_msg("%s: %s", decoded[i].what, err.text);
+            assert_int_equal(x.channels, channels);
+            const uint8_t *want = channels == 1 ? decoded[i].grey : decoded[i].colours;
+            for (int k = 0; k < 2 * channels; k++)
+                if (x.data[k] != want[k])
+                    fail_msg("%s: number %d of %d channels is %d, not %d", decoded[i].what, k, channels, x.data[k],
+                             want[k]);
+            an_image_free(&x);
+            for (size_t n = 0; n < decoded[i].bytes; n++) /* cut: refused, or the pixels that were whole */
+                if (an_image_decode(&err, "x", decoded[i].data, n, channels, &x) == AN_OK) an_image_free(&x);
+        }
+    if (not_here) test_skip("%d images are of libraries that are not installed", not_here);
+}
+
 static void a_bomb_is_refused_by_its_header(void **state)
 {
     (void)state;
@@ -217,6 +308,33 @@ static void folders_are_classes_and_each_tenth_file_is_for_validation(void **sta
     assert_int_equal(an_image_set_open(&err, &(an_image_set_options){.source = test_path("none")}, &s), AN_E_IO);
 }
 
+static void a_folder_of_no_class_is_named_with_the_remedy(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *folder, *file, *more, *sentence;
+    } of[] = {
+        {"empty", "ant/0.png", "owl", "empty/owl: no .jpg, .png or .webp file is in the folder"},
+        {"tested", "train/ant/0.png", "test/ant", "it has a folder train, but none named val"},
+        {"unseen", "val/ant/0.png", "train/ant", "unseen/train/ant: no "},
+        {"line", "ant/0.png", "o\nwl", "line/o?wl: the label has a control character in it"},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char root[512], path[1024];
+        an_err err = {0};
+        an_image_set *s;
+        snprintf(root, sizeof root, "%s", test_path(of[i].folder));
+        snprintf(path, sizeof path, "%s/%s", root, of[i].more);
+        assert_int_equal(an_make_dirs(&err, path, 0700), AN_OK);
+        snprintf(path, sizeof path, "%s/%s", root, of[i].file);
+        *strrchr(path, '/') = 0;
+        assert_int_equal(an_make_dirs(&err, path, 0700), AN_OK);
+        snprintf(path, sizeof path, "%s/%s", root, of[i].file);
+        test_write_file(path, four_pixels, sizeof four_pixels);
+        sentence_is(an_image_set_open(&err, &(an_image_set_options){.source = root}, &s), &err, of[i].sentence);
+    }
+}
+
 /* Reads the first training image of `s`, of a folder whose only file for it is `path`. */
 static void read_says(const an_image_set *s, const char *path, const char *part)
 {
@@ -264,12 +382,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idx_sizes_are_checked_against_the_file),
         cmocka_unit_test(a_png_is_read_in_colours_and_in_grey),
+        cmocka_unit_test(transparency_gamma_ink_depth_and_animation_give_the_numbers_of_pillow),
         cmocka_unit_test(a_bomb_is_refused_by_its_header),
         cmocka_unit_test(an_image_of_the_right_size_is_not_changed),
         cmocka_unit_test(a_part_beside_the_image_is_its_pixels_and_black),
         cmocka_unit_test(a_flat_image_stays_flat_at_every_size),
         cmocka_unit_test(the_built_in_shapes_are_split_and_named),
         cmocka_unit_test(folders_are_classes_and_each_tenth_file_is_for_validation),
+        cmocka_unit_test(a_folder_of_no_class_is_named_with_the_remedy),
         cmocka_unit_test(an_image_file_that_changed_under_the_reader_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,21 @@ static an_status damaged(an_err *err, const char *name, const char *kind, const 
     return an_fail(err, AN_E_DATA, "%s: the %s image is damaged or cut short%s%s", name, kind, *text ? ": " : "", text);
 }
 
+/* Red, green, blue and what follows them, `from` bytes a pixel, become `channels`: what follows is dropped, grey is the luma
+ * of BT.601 as Pillow rounds it. In place. */
+static void keep_channels(an_image *x, int from, int channels)
+{
+    uint8_t *to = x->memory;
+    const size_t pixels = (size_t)x->width * (size_t)x->height;
+    for (size_t i = 0; channels == 3 && from != 3 && i < pixels; i++)
+        for (size_t k = 0; k < 3; k++) to[3 * i + k] = to[(size_t)from * i + k];
+    for (size_t i = 0; channels == 1 && from != 1 && i < pixels; i++) {
+        const uint8_t *rgb = to + (size_t)from * i;
+        to[i] = (uint8_t)((19595U * rgb[0] + 38470U * rgb[1] + 7471U * rgb[2] + 32768U) >> 16);
+    }
+    x->channels = channels;
+}
+
 /* ---- JPEG */
 
 typedef struct turbojpeg {
@@ -51,11 +66,23 @@ typedef struct turbojpeg {
     int (*destroy)(void *);
 } turbojpeg;
 
+/* Ink as Adobe writes it, 255 being none of it, becomes light. */
+static void cmyk_to_rgb(an_image *x)
+{
+    uint8_t *p = x->memory;
+    for (size_t i = 0; i < (size_t)x->width * (size_t)x->height; i++, p += 4)
+        for (int k = 0; k < 3; k++) {
+            const unsigned product = (255U - p[k]) * p[3] + 128U;
+            p[k] = (uint8_t)(p[3] - ((product + (product >> 8)) >> 8));
+        }
+}
+
 static an_status decode_jpeg(an_err *err, const char *name, const void *data, size_t n, int channels, an_image *out)
 {
     enum {
         RGB = 0,
         GREY = 6,
+        CMYK_PIXELS = 11,
         CMYK = 3 /* and YCCK = 4, of what a file has */,
         ACCURATE_DCT = 4096,
         LIMIT_SCANS = 32768
@@ -73,21 +100,27 @@ static an_status decode_jpeg(an_err *err, const char *name, const void *data, si
                                            {"tjGetErrorStr2", offsetof(turbojpeg, error)},
                                            {"tjDestroy", offsetof(turbojpeg, destroy)}};
     static const an_dl_library library = {libraries, needed, "libturbojpeg0", symbols, AN_COUNT(symbols)};
-    int width, height, sampling, space;
+    int width = 0, height = 0, sampling, space = 0;
     AN_TRY(an_dl_load(err, name, &library, NULL, &t, NULL));
     void *handle = t.init();
     if (!handle) return an_fail_nomem(err, name, n);
     an_status status = AN_OK;
     if (t.header(handle, data, (unsigned long)n, &width, &height, &sampling, &space) != 0)
         status = damaged(err, name, "JPEG", t.error(handle));
-    else if (space >= CMYK)
-        status = an_fail(err, AN_E_DATA, "%s: the JPEG image is one for printing (CMYK); save it as RGB", name);
-    if (status == AN_OK) status = make_room(err, name, width, height, channels, out);
-    if (status == AN_OK && t.decompress(handle, data, (unsigned long)n, out->memory, width, width * channels, height,
-                                        channels == 1 ? GREY : RGB, ACCURATE_DCT | LIMIT_SCANS) != 0)
+    const bool ink = space >= CMYK;
+    const int held = ink ? 4 : channels;
+    if (status == AN_OK) status = make_room(err, name, width, height, held, out);
+    if (status == AN_OK && t.decompress(handle, data, (unsigned long)n, out->memory, width, width * held, height,
+                                        ink             ? CMYK_PIXELS
+                                        : channels == 1 ? GREY
+                                                        : RGB,
+                                        ACCURATE_DCT | LIMIT_SCANS) != 0)
         status = damaged(err, name, "JPEG", t.error(handle));
     t.destroy(handle);
-    return status;
+    if (status != AN_OK || !ink) return status;
+    cmyk_to_rgb(out);
+    keep_channels(out, 4, channels);
+    return AN_OK;
 }
 
 /* ---- PNG */
@@ -104,9 +137,46 @@ typedef struct png {
     void (*release)(png_simple *);
 } png;
 
+/* The file without the chunks that make libpng convert its numbers to another gamma: what other loaders of training images
+ * hand out are the numbers in the file. NULL: there is no memory. */
+static uint8_t *without_colour_space(const uint8_t *b, size_t n, size_t *bytes)
+{
+    static const char *const dropped[] = {"gAMA", "cHRM", "iCCP", "sRGB"};
+    uint8_t *copy = malloc(n);
+    size_t from = 8, to = 8;
+    if (!copy) return NULL;
+    memcpy(copy, b, 8);
+    while (n - from >= 12 && memcmp(b + from + 4, "IDAT", 4) != 0) {
+        const size_t length =
+            ((size_t)b[from] << 24 | (size_t)b[from + 1] << 16 | (size_t)b[from + 2] << 8 | b[from + 3]) + 12;
+        bool keep = true;
+        if (length > n - from) break;
+        for (size_t i = 0; i < AN_COUNT(dropped); i++) keep &= memcmp(b + from + 4, dropped[i], 4) != 0;
+        if (keep) memcpy(copy + to, b + from, length);
+        to += keep ? length : 0;
+        from += length;
+    }
+    memcpy(copy + to, b + from, n - from);
+    *bytes = to + n - from;
+    return copy;
+}
+
+static an_status read_png(an_err *err, const char *name, const png *p, png_simple *image, int channels, an_image *out)
+{
+    enum { ALPHA = 1, COLOUR = 2, RGB = 2, RGBA = 3, ERROR_BIT = 2, SIXTEEN_BITS_ARE_SRGB = 4 };
+    const bool colour = image->format & COLOUR, alpha = image->format & ALPHA;
+    const int held = alpha ? 4 : colour || channels == 3 ? 3 : 1;
+    image->flags = SIXTEEN_BITS_ARE_SRGB;
+    image->format = held == 4 ? RGBA : held == 3 ? RGB : 0;
+    AN_TRY(make_room(err, name, image->width, image->height, held, out));
+    if (!p->finish(image, NULL, out->memory, 0, NULL) || image->warning_or_error & ERROR_BIT)
+        return damaged(err, name, "PNG", image->message);
+    keep_channels(out, held, channels);
+    return AN_OK;
+}
+
 static an_status decode_png(an_err *err, const char *name, const void *data, size_t n, int channels, an_image *out)
 {
-    enum { GREY = 0, RGB = 2, ERROR_BIT = 2 };
     static const char *const libraries[] = {"libpng16.so.16",
                                             "libpng16.16.dylib",
                                             "/opt/homebrew/lib/libpng16.dylib",
@@ -119,17 +189,15 @@ static an_status decode_png(an_err *err, const char *name, const void *data, siz
                                            {"png_image_finish_read", offsetof(png, finish)},
                                            {"png_image_free", offsetof(png, release)}};
     static const an_dl_library library = {libraries, needed, "libpng16-16", symbols, AN_COUNT(symbols)};
+    size_t bytes;
     AN_TRY(an_dl_load(err, name, &library, NULL, &p, NULL));
-    if (!p.begin(&image, data, n)) {
-        an_status failed = damaged(err, name, "PNG", image.message);
-        p.release(&image);
-        return failed;
-    }
-    an_status status = make_room(err, name, image.width, image.height, channels, out);
-    image.format = channels == 1 ? GREY : RGB;
-    if (status == AN_OK && (!p.finish(&image, NULL, out->memory, 0, NULL) || image.warning_or_error & ERROR_BIT))
-        status = damaged(err, name, "PNG", image.message);
+    uint8_t *copy = without_colour_space(data, n, &bytes);
+    if (!copy) return an_fail_nomem(err, name, n);
+    an_status status = AN_OK;
+    if (!p.begin(&image, copy, bytes)) status = damaged(err, name, "PNG", image.message);
+    if (status == AN_OK) status = read_png(err, name, &p, &image, channels, out);
     p.release(&image);
+    free(copy);
     return status;
 }
 
@@ -140,6 +208,34 @@ typedef struct webp {
     uint8_t *(*decode)(const uint8_t *, size_t, uint8_t *, size_t, int);
 } webp;
 
+/* A still image, or the first of an animation and where on its canvas it lies. */
+typedef struct webp_frame {
+    const uint8_t *data; /* NULL: it is damaged */
+    size_t bytes;
+    int left, top, width, height; /* of the canvas; 0: as the image */
+} webp_frame;
+
+static int of_three(const uint8_t *b)
+{
+    return b[0] | b[1] << 8 | b[2] << 16;
+}
+
+static webp_frame first_frame(const uint8_t *b, size_t n)
+{
+    enum { EXTENDED_HEADER = 30, ANIMATED = 2, CHUNK = 8, FRAME_HEADER = 16 };
+    const bool extended = n >= EXTENDED_HEADER && memcmp(b + 12, "VP8X", 4) == 0;
+    if (!extended || !(b[20] & ANIMATED)) return (webp_frame){.data = b, .bytes = n};
+    for (size_t at = EXTENDED_HEADER; n - at >= CHUNK + FRAME_HEADER;) {
+        const size_t size = (size_t)of_three(b + at + 4) | (size_t)b[at + 7] << 24;
+        if (size > n - at - CHUNK) break;
+        if (memcmp(b + at, "ANMF", 4) == 0 && size > FRAME_HEADER)
+            return (webp_frame){b + at + CHUNK + FRAME_HEADER,    size - FRAME_HEADER,  2 * of_three(b + at + CHUNK),
+                                2 * of_three(b + at + CHUNK + 3), of_three(b + 24) + 1, of_three(b + 27) + 1};
+        at += CHUNK + AN_MIN(size + (size & 1), n - at - CHUNK);
+    }
+    return (webp_frame){0};
+}
+
 static an_status decode_webp(an_err *err, const char *name, const void *data, size_t n, int channels, an_image *out)
 {
     static const char *const libraries[] = {"libwebp.so.7",
@@ -149,19 +245,24 @@ static an_status decode_webp(an_err *err, const char *name, const void *data, si
                                             "libwebp.so",
                                             NULL};
     webp w;
-    int width, height;
+    int width = 0, height = 0;
     static const an_dl_symbol symbols[] = {{"WebPGetInfo", offsetof(webp, info)},
                                            {"WebPDecodeRGBInto", offsetof(webp, decode)}};
     static const an_dl_library library = {libraries, needed, "libwebp7", symbols, AN_COUNT(symbols)};
     AN_TRY(an_dl_load(err, name, &library, NULL, &w, NULL));
-    if (!w.info(data, n, &width, &height)) return damaged(err, name, "WebP", NULL);
-    AN_TRY(make_room(err, name, width, height, 3, out));
-    const size_t pixels = (size_t)width * (size_t)height;
-    if (!w.decode(data, n, out->memory, 3 * pixels, 3 * width)) return damaged(err, name, "WebP", NULL);
-    uint8_t *to = out->memory;
-    for (size_t i = 0; channels == 1 && i < pixels; i++) /* the luma of BT.601 */
-        to[i] = (uint8_t)((77 * to[3 * i] + 150 * to[3 * i + 1] + 29 * to[3 * i + 2] + 128) >> 8);
-    out->channels = channels;
+    webp_frame f = first_frame(data, n);
+    if (!f.data || !w.info(f.data, f.bytes, &width, &height)) return damaged(err, name, "WebP", NULL);
+    if (f.width == 0) {
+        f.width = width;
+        f.height = height;
+    }
+    if (width > f.width - f.left || height > f.height - f.top)
+        return damaged(err, name, "WebP", "a frame beside its canvas");
+    AN_TRY(make_room(err, name, f.width, f.height, 3, out)); /* black where the frame is not */
+    const size_t row = 3 * (size_t)f.width, before = row * (size_t)f.top + 3 * (size_t)f.left;
+    if (!w.decode(f.data, f.bytes, (uint8_t *)out->memory + before, row * (size_t)f.height - before, (int)row))
+        return damaged(err, name, "WebP", NULL);
+    keep_channels(out, 3, channels);
     return AN_OK;
 }
 
@@ -178,6 +279,8 @@ an_status an_image_decode(an_err *err, const char *name, const void *data, size_
         status = decode_png(err, name, data, n, channels, out);
     else if (n >= 12 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "WEBP", 4) == 0)
         status = decode_webp(err, name, data, n, channels, out);
+    else if (n == 0)
+        status = an_fail(err, AN_E_DATA, "%s: the file is empty", name);
     else
         status = an_fail(err, AN_E_DATA, "%s: neither a JPEG nor a PNG nor a WebP image, by its first bytes", name);
     if (status != AN_OK) an_image_free(out);
@@ -323,12 +426,13 @@ static an_status add_file(an_err *err, const char *folder, const char *name, int
 
 enum { TENTHS = -1 }; /* of the splits: each tenth file is for validation */
 
+/* Files of root/class_name; of root itself where that is "". */
 static an_status add_class(an_err *err, const char *root, const char *class_name, int split, int32_t label,
                            an_image_list *lists)
 {
     char folder[2048];
     names files = {0};
-    if (snprintf(folder, sizeof folder, "%s/%s", root, class_name) >= (int)sizeof folder)
+    if (snprintf(folder, sizeof folder, "%s%s%s", root, *class_name ? "/" : "", class_name) >= (int)sizeof folder)
         return an_fail(err, AN_E_USAGE, "%.200s...: the path is too long", root);
     an_status status = list_folder(err, folder, false, &files);
     for (int32_t i = 0; status == AN_OK && i < files.n; i++) {
@@ -337,6 +441,15 @@ static an_status add_class(an_err *err, const char *root, const char *class_name
     }
     free_names(&files);
     return status;
+}
+
+static an_status add_name(an_err *err, const char *root, const char *name, an_class_names *classes)
+{
+    char folder[2048 + 256];
+    snprintf(folder, sizeof folder, "%s/%s", root, name);
+    for (char *c = folder; *c; c++)
+        if ((unsigned char)*c < 32) *c = '?';
+    return an_class_names_add(err, folder, classes, name, strlen(name));
 }
 
 static an_status add_root(an_err *err, const char *root, int split, const an_class_names *known, bool whole,
@@ -350,7 +463,7 @@ static an_status add_root(an_err *err, const char *root, int split, const an_cla
         if (whole && known && an_class_names_find(known, name, strlen(name)) < 0)
             status = an_fail(err, AN_E_DATA, "%s/%s: the folder is no class that the weights know: %s", root, name,
                              an_class_names_list(known, list, sizeof list));
-        if (status == AN_OK) status = an_class_names_add(err, root, classes, name, strlen(name));
+        if (status == AN_OK) status = add_name(err, root, name, classes);
         if (status == AN_OK)
             status = add_class(err, root, name, split, an_class_names_find(classes, name, strlen(name)), lists);
     }
@@ -378,6 +491,23 @@ static bool is_folder(const char *folder, const char *name, char path[2048])
     return snprintf(path, 2048, "%s/%s", folder, name) < 2048 && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* A class without a file could not be learnt: its folder came with an archive (__MACOSX), or is a link to somewhere else. */
+static an_status check_classes(an_err *err, const char *folder, const an_class_names *known, const an_class_names *c,
+                               const an_image_list *l)
+{
+    bool *seen = calloc((size_t)c->n + 1, sizeof *seen);
+    if (!seen) return an_fail_nomem(err, folder, (size_t)c->n);
+    for (int32_t i = 0; i < l->n; i++) seen[l->label[i]] = true;
+    int32_t i = 0;
+    while (i < c->n && (seen[i] || (known && an_class_names_find(known, c->name[i], strlen(c->name[i])) >= 0))) i++;
+    free(seen);
+    if (i == c->n) return AN_OK;
+    return an_fail(err, AN_E_DATA,
+                   "%s/%s: no .jpg, .png or .webp file is in the folder, so there is nothing to learn this "
+                   "class of; remove the folder",
+                   folder, c->name[i]);
+}
+
 an_status an_image_lists_open(an_err *err, const char *folder, bool whole, const an_class_names *known,
                               an_class_names *classes, an_image_list out[AN_N_SPLITS])
 {
@@ -389,7 +519,12 @@ an_status an_image_lists_open(an_err *err, const char *folder, bool whole, const
     AN_TRY(add_root(err, apart ? val : folder, apart || whole ? AN_VAL : TENTHS, known, whole, classes, out));
     if (apart && !whole && classes->n != trained)
         return an_fail(err, AN_E_DATA, "%s: class %.100s has no folder in %s", val, classes->name[trained], train);
-    if (out[AN_TRAIN].n + out[AN_VAL].n > 0) return AN_OK;
+    if (whole && !known && out[AN_VAL].n == 0) AN_TRY(add_class(err, folder, "", AN_VAL, 0, out));
+    if (out[AN_TRAIN].n + out[AN_VAL].n > 0)
+        return whole ? AN_OK : check_classes(err, apart ? train : folder, known, classes, &out[AN_TRAIN]);
+    if (!apart && is_folder(folder, "train", train))
+        return an_fail(err, AN_E_DATA, "data=%s: it has a folder train, but none named val with images to validate on",
+                       folder);
     return an_fail(
         err, AN_E_DATA,
         "data=%s: neither idx files (train-images-idx3-ubyte, ...) nor folders with .jpg, .png or .webp files; "

@@ -5,8 +5,8 @@
  * Does not:  resize (image_fit.h), or turn an image as its EXIF orientation says.
  *
  * Files are untrusted: an image of more than AN_IMAGE_MOST_PIXELS is refused by its header, before memory is taken; a file
- * that is cut short or damaged is an error that names it. Memory is the file (at most AN_IMAGE_FILE_BYTES) and its
- * pixels. */
+ * that is cut short or damaged is an error that names it. Memory is the file (at most AN_IMAGE_FILE_BYTES; of a PNG,
+ * twice) and its pixels, of at most four bytes. */
 #ifndef AN_IO_DATA_IMAGE_FILES_H
 #define AN_IO_DATA_IMAGE_FILES_H
 
@@ -28,12 +28,16 @@ typedef struct an_image_list {
     size_t bytes; /* of all that is kept of the files */
 } an_image_list;
 
-/* The files of FOLDER/CLASS/, each tenth of them for validation, or of FOLDER/train/CLASS/ and FOLDER/val/CLASS/. */
+/* The files of FOLDER/CLASS/, each tenth of them for validation, or of FOLDER/train/CLASS/ and FOLDER/val/CLASS/. `whole`
+ * without `known` names of classes takes files of FOLDER itself where there are no others: they have no class. */
 an_status an_image_lists_open(an_err *err, const char *folder, bool whole, const an_class_names *known,
                               an_class_names *classes, an_image_list out[AN_N_SPLITS]);
 void an_image_list_free(an_image_list *l);
 
-/* A file's pixels as 1 or 3 channels, whatever it holds; transparency is laid over black. */
+/* A file's pixels as 1 or 3 channels, whatever it holds. They are those of Pillow's convert("RGB") and convert("L"):
+ * transparency is dropped, a gamma or colour profile is not applied, of an animation the first image is taken, ink (CMYK)
+ * becomes light. Not so: 16 bits are rounded to 8 (Pillow cuts those of colours, and takes greys above 255 for white); the
+ * grey of a JPEG is the brightness that is in the file, a rounding off Pillow's, which adds up the colours again. */
 an_status an_image_file_read(an_err *err, const char *path, int channels, an_image *out);
 /* The same of file i of a list. A file that changed since the folders were listed is refused, whether it can be decoded or
  * not: what is trained on is what the run's hash of the data is of. */

@@ -254,6 +254,11 @@ int32_t an_image_set_label(const an_image_set *s, int split, int64_t i)
     return s->files ? s->list[split].label[i] : s->labels[split].data[i];
 }
 
+const char *an_image_set_path(const an_image_set *s, int split, int64_t i)
+{
+    return s->files ? s->list[split].path[i] : NULL;
+}
+
 static size_t image_bytes(const an_image_set *s)
 {
     return (size_t)s->height * (size_t)s->width * (size_t)s->channels;

@@ -46,6 +46,8 @@ bool an_image_set_built_in(const an_image_set *s);
 size_t an_image_set_bytes(const an_image_set *s);
 
 int32_t an_image_set_label(const an_image_set *s, int split, int64_t i);
+const char *an_image_set_path(const an_image_set *s, int split,
+                              int64_t i); /* of its file; NULL: it is in a file of many */
 /* Threads may share the set. */
 an_status an_image_set_read(an_err *err, const an_image_set *s, int split, int64_t i, an_image *out);
 /* XXH3-128 of a split, "" when a file cannot be read: pixels and labels; of image files, whose folder may move, their

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define AT(name) offsetof(an_image_changes, name)
@@ -302,7 +303,7 @@ static an_status ask_image(an_err *err, const image_data *d, const an_image *x, 
 
 static an_status ask_set(an_err *err, const image_data *d, const char *folder, an_questions *out)
 {
-    char name[64];
+    char number[64];
     an_image_set *set;
     const an_image_set_options o = {.source = folder, .whole = true, .channels = d->channels};
     AN_TRY(an_image_set_open(err, &o, &set));
@@ -312,9 +313,11 @@ static an_status ask_set(an_err *err, const image_data *d, const char *folder, a
                          an_image_set_channels(set), d->channels);
     for (int64_t i = 0; status == AN_OK && i < an_image_set_count(set, AN_VAL); i++) {
         an_image x = {0};
-        snprintf(name, sizeof name, "%lld", (long long)i);
+        const char *path = an_image_set_path(set, AN_VAL, i);
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        out->names_shown = path != NULL;
         status = an_image_set_read(err, set, AN_VAL, i, &x);
-        if (status == AN_OK) status = ask_image(err, d, &x, name, out);
+        if (status == AN_OK) status = ask_image(err, d, &x, path ? path : number, out);
         an_image_free(&x);
     }
     an_image_set_close(set);
@@ -326,13 +329,14 @@ static an_status questions(an_err *err, const an_task_data *task, const char *wo
 {
     const image_data *d = images(task);
     an_image x = {0};
+    struct stat info;
     *out = (an_questions){.sample_bytes = sample_bytes(d)};
     an_status status;
     if (standard_input) {
         status = an_image_decode(err, "standard input", standard_input->data ? standard_input->data : "",
                                  standard_input->len, d->channels, &x);
         if (status == AN_OK) status = ask_image(err, d, &x, "standard input", out);
-    } else if (an_image_file_name(word)) {
+    } else if (an_image_file_name(word) || (stat(word, &info) == 0 && S_ISREG(info.st_mode))) {
         status = an_image_file_read(err, word, d->channels, &x);
         if (status == AN_OK) status = ask_image(err, d, &x, word, out);
     } else {
