@@ -396,68 +396,134 @@ void an_render_gpu_epilogue_kernel(const an_loop_kernel *p, const char *name, an
 
 /* ---------------------------------------------------------------------------------------------- fused epilogues */
 
+/* The instructions of an epilogue that are done with the sums, in registers, and `first`, whose value the others begin with: the
+ * bf16 product; or the rounding of f32 sums, to which a bias may be added. -1: there is none. */
+typedef struct sums {
+    int32_t tile, bias, load, added, first; /* bias: what is added, read by `load`, which may be itself */
+} sums;
+
+/* The one instruction that reads value i, -1: none or several do. */
+static int32_t reader_of(const an_loop_kernel *p, int32_t i)
+{
+    int32_t reader = -1;
+    for (int32_t r = i + 1; r < p->n_ins; r++) {
+        const an_ins *in = &p->ins[r];
+        if (in->a != i && in->b != i && in->c != i) continue;
+        if (reader >= 0) return -1;
+        reader = r;
+    }
+    return reader;
+}
+
+static sums sums_of(const an_loop_kernel *p)
+{
+    sums s = {-1, -1, -1, -1, -1};
+    for (int32_t i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_TILE) continue;
+        if (s.tile >= 0) return (sums){-1, -1, -1, -1, -1};
+        s.tile = i;
+    }
+    if (s.tile < 0 || p->ins[s.tile].dtype == AN_BF16) {
+        s.first = s.tile;
+        return s;
+    }
+    int32_t last = s.tile, next = reader_of(p, last);
+    if (next >= 0 && p->ins[next].kind == AN_INS_ELEM && p->ins[next].op == AN_OP_ADD) {
+        s.added = next;
+        s.load = s.bias = p->ins[next].a == s.tile ? p->ins[next].b : p->ins[next].a;
+        if (p->ins[s.bias].kind == AN_INS_CAST) s.load = p->ins[s.bias].a;
+        const an_ins *load = &p->ins[s.load];
+        if (load->kind != AN_INS_LOAD || load->guard >= 0 || load->a >= 0 || an_ix_uses(&p->ix, load->ix, AN_VAR_ROW) ||
+            reader_of(p, s.load) < 0 || reader_of(p, s.bias) < 0)
+            return s;
+        last = next, next = reader_of(p, last);
+    }
+    const an_ins *rounding = next < 0 ? NULL : &p->ins[next];
+    if (rounding && p->ins[last].dtype == AN_F32 && rounding->kind == AN_INS_CAST && rounding->dtype == AN_BF16)
+        s.first = next;
+    return s;
+}
+
+/* Whether instruction i is done before the epilogue's functions begin. */
+static bool is_of_sums(const sums *s, int32_t i)
+{
+    return i == s->tile || i == s->bias || i == s->load || i == s->added || i == s->first;
+}
+
 bool an_render_gpu_can_fuse_epilogue(const an_loop_kernel *p)
 {
-    bool tile = false, stores = false;
+    bool stores = false;
     if (p->shape != AN_TILE || p->cols % AN_WIDE || an_render_gpu_refusal(p, fast_cuda.dialect)) return false;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        if (in->kind == AN_INS_TILE && in->dtype != AN_BF16) return false;
         if (in->kind == AN_INS_RAND) return false; /* random numbers cost more than the memory traffic saved */
         if (in->kind == AN_INS_STORE && !an_gpu_is_vector_access(p, in, AN_WIDE)) return false;
-        tile |= in->kind == AN_INS_TILE;
         stores |= in->kind == AN_INS_STORE;
     }
-    return tile && stores;
+    return stores && sums_of(p).first >= 0;
 }
 
-static bool is_read_ahead(const an_loop_kernel *p, int i)
+static bool is_read_ahead(const an_loop_kernel *p, const sums *s, int i)
 {
-    return p->ins[i].kind == AN_INS_LOAD && an_gpu_is_vector_access(p, &p->ins[i], AN_WIDE);
+    return p->ins[i].kind == AN_INS_LOAD && an_gpu_is_vector_access(p, &p->ins[i], AN_WIDE) && !is_of_sums(s, i);
 }
 
 /* The head of one of the epilogue's functions: `head` and the arguments; with `reads`, names for what was loaded ahead. */
-static void epilogue_function(const an_loop_kernel *p, const char *head, bool reads, an_text *out)
+static void epilogue_function(const an_loop_kernel *p, const sums *s, const char *head, bool reads, an_text *out)
 {
-    an_text_printf(out, "AN_FN void %s", head);
+    an_text_printf(out, "AN_FN %s", head);
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, ", %s%s *%s", p->arg[i].written ? "" : "const ", type_of(&p->arg[i]), p->arg[i].name);
-    an_text_puts(out, ")\n{\n    (void)r;\n");
+    an_text_puts(out, ")\n{\n");
     for (int i = 0; reads && i < p->n_ins; i++)
-        if (is_read_ahead(p, i)) an_text_printf(out, "    auto &w%d = in.w%d;\n", i, i);
+        if (is_read_ahead(p, s, i)) an_text_printf(out, "    auto &w%d = in.w%d;\n", i, i);
+}
+
+/* What is added to the sums of column c before they are rounded. */
+static void epilogue_bias(const an_loop_kernel *p, const sums *s, an_text *out)
+{
+    epilogue_function(p, s, "float an_epilogue_bias(int c", false, out);
+    an_gpu_instruction(p, s->load, "    ", "", (an_gpu_form){0}, out);
+    if (s->bias != s->load) an_gpu_instruction(p, s->bias, "    ", "", (an_gpu_form){0}, out);
+    an_text_printf(out, "    return v%d;\n}\n", s->bias);
 }
 
 /* The three functions of a fused epilogue, each for row r from column c0 on: load the inputs, prefetch them, apply. */
-static void epilogue_functions(const an_loop_kernel *p, an_text *out)
+static void epilogue_functions(const an_loop_kernel *p, const sums *s, an_text *out)
 {
-    const an_gpu_form f = {.wide = AN_WIDE, .approx_16bit = is_approx(p, &fast_cuda), .rounded = true};
+    const an_gpu_form f = {.wide = AN_WIDE, .approx_16bit = is_approx(p, &fast_cuda)};
     an_text_puts(out, "struct an_epilogue_in {\n");
     for (int i = 0; i < p->n_ins; i++)
-        if (is_read_ahead(p, i))
+        if (is_read_ahead(p, s, i))
             an_text_printf(out, "    %s w%d[%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, AN_WIDE);
     an_text_puts(out, "};\n");
-    epilogue_function(p, "an_epilogue_load(an_epilogue_in &in, int r, int c0", true, out);
+    epilogue_function(p, s, "void an_epilogue_load(an_epilogue_in &in, int r, int c0", true, out);
+    an_text_puts(out, "    (void)r;\n");
     for (int i = 0; i < p->n_ins; i++)
-        if (is_read_ahead(p, i)) an_gpu_vector_access(p, i, f, "", "    ", out);
+        if (is_read_ahead(p, s, i)) an_gpu_vector_access(p, i, f, "", "    ", out);
     an_text_puts(out, "}\n");
-    epilogue_function(p, "an_epilogue_prefetch(int r, int c0", false, out);
+    epilogue_function(p, s, "void an_epilogue_prefetch(int r, int c0", false, out);
+    an_text_puts(out, "    (void)r;\n");
     for (int i = 0; i < p->n_ins; i++) {
-        if (!is_read_ahead(p, i) || !an_ix_uses(&p->ix, p->ins[i].ix, AN_VAR_ROW)) continue;
+        if (!is_read_ahead(p, s, i) || !an_ix_uses(&p->ix, p->ins[i].ix, AN_VAR_ROW)) continue;
         an_text_puts(out, "    an_prefetch(");
         an_gpu_address(p, &p->ins[i], out);
         an_text_puts(out, ");\n");
     }
     an_text_puts(out, "}\n");
-    epilogue_function(p, "an_epilogue_apply(int r, int c0, const an_u16 (&wp)[8], const an_epilogue_in &in", true, out);
+    epilogue_function(p, s, "void an_epilogue_apply(int r, int c0, const an_u16 (&wp)[8], const an_epilogue_in &in",
+                      true, out);
+    an_text_puts(out, "    (void)r;\n");
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_STORE)
             an_text_printf(out, "    %s w%d[%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, AN_WIDE);
     an_text_printf(
         out,
         "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n"
-        "        const float acc = an_bf16_to_f32(wp[k]);\n",
-        AN_WIDE);
-    for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "        ", "", f, out);
+        "        const float v%d = an_bf16_to_f32(wp[k]);\n",
+        AN_WIDE, s->first);
+    for (int i = 0; i < p->n_ins; i++)
+        if (!is_of_sums(s, i)) an_gpu_instruction(p, i, "        ", "", f, out);
     an_text_puts(out, "    }\n");
     an_gpu_vector_accesses(p, 0, f, true, "    ", out);
     an_text_puts(out, "}\n");
@@ -476,8 +542,11 @@ void an_gpu_epilogue_arguments(const an_loop_kernel *p, an_text *out)
 
 void an_render_gpu_fused_epilogue(const an_loop_kernel *p, an_text *out)
 {
-    epilogue_functions(p, out);
+    const sums of = sums_of(p);
+    epilogue_functions(p, &of, out);
+    if (of.bias >= 0) epilogue_bias(p, &of, out);
     an_gpu_epilogue_arguments(p, out);
+    if (of.bias >= 0) an_text_puts(out, "#define AN_EPILOGUE_BIAS(col) an_epilogue_bias(col AN_EPILOGUE_NAMES)\n");
     an_text_puts(out,
                  "#define AN_EPILOGUE_LOAD(in, row, col) an_epilogue_load(in, row, col AN_EPILOGUE_NAMES)\n"
                  "#define AN_EPILOGUE_PREFETCH(row, col) an_epilogue_prefetch(row, col AN_EPILOGUE_NAMES)\n"

@@ -15,7 +15,6 @@ typedef struct an_gpu_form {
     int blocks;  /* the row is kept between phases: in registers, a lane holding this many vectors of `wide` columns */
     bool shared; /* ... or by the thread block in shared memory, each thread its own columns */
     bool approx_16bit; /* inputs and outputs have 16 bits: exp and erf are approximated to that */
-    bool rounded;      /* the accumulator has been rounded to the GEMM's dtype already */
     const char
         *column; /* "[1]": which of several columns a value's name is followed by; NULL: values are of one column */
 } an_gpu_form;

@@ -385,7 +385,7 @@ void an_gpu_instruction(const an_loop_kernel *p, int i, const char *indent, cons
         break;
     case AN_INS_TEST: guard(p, in->guard, out); break;
     case AN_INS_LOAD: load(p, i, f, out); break;
-    case AN_INS_TILE: an_gpu_rounded(f.rounded ? AN_F32 : in->dtype, "acc", out); break;
+    case AN_INS_TILE: an_gpu_rounded(in->dtype, "acc", out); break;
     case AN_INS_RAND:
         an_text_printf(out, "an_uniform_at(%s, %uu, (an_u64)(", p->arg[in->arg].name, (unsigned)in->imm_i);
         an_gpu_index(p, in->ix, 0, out);

@@ -58,8 +58,11 @@ typedef struct an_target {
     /* The same for a GEMM whose epilogue is known; NULL: `scratch` holds for it too. */
     size_t (*gemm_scratch)(const struct an_target *t, const an_kernel *k, const an_loop_kernel *epilogue);
     bool library_gemm; /* a library runs the GEMMs, an epilogue would be a launch of its own: do not fuse it */
-    /* Exception to library_gemm: bf16 GEMM shapes [m,k] x [k,n] that this device runs with a fused epilogue. */
-    bool (*fuses_epilogue)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
+    /* Exceptions to library_gemm, by shape [m,k] x [k,n] of GEMMs of bf16 operands: those that this device runs with a fused
+     * epilogue; `f32`: whose sums are f32, to which a bias is added before they are rounded. fuses_bias: those to whose f32 sums it
+     * adds a bias, and rounds them, and no more. */
+    bool (*fuses_epilogue)(const struct an_target *t, int64_t m, int64_t n, int64_t k, bool f32);
+    bool (*fuses_bias)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
     /* k up to which the halves of a bf16 GEMM's rows are gated as it is stored (an_gates_rows); 0: never. */
     int64_t gates_rows;
     /* A library runs the convolution with this window: nothing is fused to it. NULL: no library does. */

@@ -7,6 +7,7 @@
  *     - it has one value per element of G, or per row of G, in G's own linear order;
  *     - what it reads of G it reads at its own place, or it is the value of its own row;
  *     - G is not closed. A library's GEMM is, but for a sum that the library adds as it stores its result (accumulates, adds_residual).
+ *       A GEMM that a device with a library runs itself takes the bias of f32 sums and their rounding first (is_bias_step).
  *
  *     matmul ─ +bias ─ gelu          one GEMM group: bias and GELU are its epilogue
  *     x ─ mean ─ x-mean ─ mean of ²  one row group of two phases: a norm
@@ -177,9 +178,40 @@ static bool same_part(const an_planner *w, int32_t g, int32_t id)
     return !w->rq->unfused && w->group[g].part == w->cuts->node[id].part;
 }
 
-static bool is_open_to(const an_planner *w, int32_t g, int32_t id)
+/* Whether source s of elementwise node `id`, a value for each element of group g, is a leaf, or a cast of one, with a value a column. */
+static bool is_bias(an_planner *w, int32_t id, int s, int32_t g)
 {
-    return g >= 0 && !w->group[g].closed && same_part(w, g, id) && !epilogue_is_closed(w, g, id);
+    const struct an_tensor *n = w->g->node[id];
+    an_ix own[AN_MAX_RANK], iv[AN_MAX_RANK];
+    int32_t base = an_base(w, n->src[s]);
+    an_ix_unlinear(&w->ix, place_of_scope(w, &w->group[g], AN_SCOPE_COL), n->rank, n->shape, own);
+    an_walk_views(w, &w->ix, n->src[s], own, &base, iv);
+    const struct an_tensor *of = w->g->node[base];
+    const an_ix place = an_ix_linear(&w->ix, of->rank, of->shape, iv);
+    if (w->ix.failed || an_ix_uses(&w->ix, place, AN_VAR_ROW)) return false;
+    return an_is_leaf(w, base) || (of->op == AN_OP_CAST && an_is_leaf(w, an_base(w, of->src[0])));
+}
+
+/* Of a GEMM's f32 sums: a bias that is added to them, or the rounding to bf16 of what nothing else reads. The kernel does both in
+ * registers, so that a value is rounded once. */
+static bool is_bias_step(an_planner *w, int32_t g, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    const int32_t anchor = w->group[g].anchor;
+    int at = 0;
+    while (at < n->n_src && w->node[an_base(w, n->src[at])].group != g) at++;
+    if (at == n->n_src) return false;
+    const int32_t sum = an_base(w, n->src[at]);
+    if (w->node[sum].n_uses != 1 || an_is_root_base(w, sum)) return false;
+    if (n->op == AN_OP_CAST) return n->dtype == AN_BF16;
+    return n->op == AN_OP_ADD && n->numel == w->group[g].rows * w->group[g].cols && sum == anchor &&
+           is_bias(w, id, 1 - at, g);
+}
+
+static bool is_open_to(an_planner *w, int32_t g, int32_t id)
+{
+    return g >= 0 && !w->group[g].closed && same_part(w, g, id) && !epilogue_is_closed(w, g, id) &&
+           (!w->group[g].rounds || is_bias_step(w, g, id));
 }
 
 /* A library adds its result to a sum of GEMMs as it stores it (beta = 1; adds_in_place of gemm_cublaslt.c): the gradient of one
@@ -257,6 +289,10 @@ static bool try_fuse(an_planner *w, int32_t id, int32_t g)
     if (!reads_own_place(w, id, g, scope, place_of_scope(w, gr, scope))) return false;
     w->node[id].group = g;
     w->node[id].scope = (uint8_t)scope;
+    if (gr->rounds && n->op == AN_OP_CAST) {
+        gr->rounds = false;
+        gr->closed = gr->bias_only;
+    }
     return true;
 }
 
@@ -381,17 +417,22 @@ static int32_t conv_group(an_planner *w, int32_t id)
     return g;
 }
 
-/* A GEMM that a device with a library runs itself, with a fused epilogue. Of the forward pass: gradients are multiplied
- * with something that would have to be read beside it. */
-static bool fuses_own_epilogue(const an_planner *w, int32_t id, int64_t rows, int64_t cols)
+/* Opens the group of a GEMM that a device with a library runs itself, with a fused epilogue. Of the forward pass: gradients are
+ * multiplied with something that would have to be read beside it. */
+static void open_own_epilogue(const an_planner *w, int32_t id, an_fusion_group *gr)
 {
     const an_target *t = w->rq->target;
     const struct an_tensor *n = w->g->node[id];
-    if (in_backward(w, id)) return false;
     const struct an_tensor *a = w->g->node[n->src[0]], *b = w->g->node[n->src[1]];
     const int64_t k = a->shape[a->rank - 1];
-    return t->library_gemm && t->fuses_epilogue && n->dtype == AN_BF16 && a->dtype == AN_BF16 && b->dtype == AN_BF16 &&
-           b->numel == k * cols && t->fuses_epilogue(t, rows, cols, k);
+    const bool f32 = n->dtype == AN_F32;
+    if (in_backward(w, id) || !t->library_gemm || !t->fuses_epilogue || a->dtype != AN_BF16 || b->dtype != AN_BF16 ||
+        (!f32 && n->dtype != AN_BF16) || b->numel != k * gr->cols)
+        return;
+    const bool any = t->fuses_epilogue(t, gr->rows, gr->cols, k, f32);
+    gr->rounds = f32;
+    gr->bias_only = !any;
+    gr->closed = !any && !(f32 && t->fuses_bias && t->fuses_bias(t, gr->rows, gr->cols, k));
 }
 
 static int32_t matmul_group(an_planner *w, int32_t id, int64_t rows, int64_t cols)
@@ -403,7 +444,7 @@ static int32_t matmul_group(an_planner *w, int32_t id, int64_t rows, int64_t col
         rows = cols ? n->numel / cols : 0;
     }
     const int32_t g = group_new(w, AN_FUSION_GEMM, id, rows, cols);
-    if (g >= 0 && !w->node[id].transposed && fuses_own_epilogue(w, id, rows, cols)) w->group[g].closed = false;
+    if (g >= 0 && !w->node[id].transposed) open_own_epilogue(w, id, &w->group[g]);
     return g;
 }
 

@@ -47,6 +47,8 @@ enum { AN_CONCAT_PARTS = 12 };
 typedef struct an_fusion_group {
     uint8_t kind;
     bool closed;    /* no further node may fuse into it */
+    bool rounds;    /* of a GEMM whose sums are f32: takes a bias and their rounding first ... */
+    bool bias_only; /* ... and nothing else (an_target.fuses_bias) */
     bool leaf_only; /* reads leaves only: nodes prefer another producer's group, and an older group may read a member
                         of it by computing that itself */
     bool no_launch; /* a concatenation whose parts are all written in place (layout) */

@@ -10,7 +10,7 @@
 # BUILD/tests cuda/test_gpu, cuda/test_memory, cuda/test_cudnn, ops/test_ops; BUILD/proxy/libcuda.so.1 where there is no compiler
 # (make on-gpu).
 alone="doctor tests bytes steps profile commands curve"
-beside="sanitizer table convs selftest selftest_char selftest_tf32 selftest_half selftest_gpt2s selftest_gpt2 selftest_odd bits exact crossing killed fault hang memory_full scaled"
+beside="sanitizer table convs selftest selftest_char selftest_tf32 selftest_half selftest_gpt2s selftest_gpt2 selftest_bias selftest_odd bits exact crossing killed fault hang memory_full scaled"
 others="seeds sanitizer_wide"
 build=$1 logs=$2
 [ -x "$build/anneal" ] && [ -n "$logs" ] || { sed -n 2,13p "$0" >&2; exit 2; }
@@ -78,6 +78,8 @@ selftest_tf32() { judged selftest_tf32 char n_layer=1 tf32=true steps=0 size=0; 
 selftest_half() { judged selftest_half char n_layer=1 dtype=float16 steps=0 size=0; }
 selftest_gpt2s() { judged selftest_gpt2s gpt2s n_layer=2 steps=0 size=0; }
 selftest_gpt2() { judged selftest_gpt2 gpt2 n_layer=1 batch_size=2 gradient_accumulation_steps=1 steps=0 size=0; }
+# Large enough for products whose end is their bias.
+selftest_bias() { judged selftest_bias gpt2 bias=true n_layer=1 vocab_size=1024 batch_size=8 gradient_accumulation_steps=1 dtype=bfloat16 steps=0 size=0; }
 # Width, heads and vocabulary that are multiples of nothing.
 selftest_odd() { judged selftest_odd gpt2 dtype=bfloat16 n_layer=1 batch_size=2 block_size=100 n_head=9 n_embd=585 vocab_size=50257 bias=true dropout=0.1 gradient_accumulation_steps=1 steps=0 size=0; }
 

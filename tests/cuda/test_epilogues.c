@@ -37,16 +37,21 @@ static an_ctx *open_on(int arch, an_dtype matmul)
     return cx;
 }
 
+typedef enum biases { NO_BIAS, BIASES, BIASES_BF16 } biases;
+
 /* One step of x [M,C], up to [M,W], GELU, down to [M,C]: run on a GPU of this generation. */
-static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul, int32_t from)
+static found step_with(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul, int32_t from, biases with)
 {
     found f = {0};
     an_ctx *cx = open_on(arch, matmul);
     an_tensor *all = an_param(cx, "x", AN_BF16, AN_SHAPE(M, C + 8), AN_ZEROS);
     an_tensor *up = an_param(cx, "up", AN_F32, AN_SHAPE(W, C), AN_ZEROS),
               *down = an_param(cx, "down", AN_F32, AN_SHAPE(C, W), AN_ZEROS);
+    const an_dtype kept = with == BIASES_BF16 ? AN_BF16 : AN_F32;
+    an_tensor *first = with ? an_param(cx, "first", kept, AN_SHAPE(W), AN_ZEROS) : NULL,
+              *last = with ? an_param(cx, "last", kept, AN_SHAPE(C), AN_ZEROS) : NULL;
     an_tensor *x = an_slice(all, 1, from, from + C);
-    an_tensor *y = an_linear(an_gelu(an_linear(x, up, NULL)), down, NULL);
+    an_tensor *y = an_linear(an_gelu(an_linear(x, up, first)), down, last);
     an_backward(an_sum(an_square(an_cast(y, AN_F32)), AN_ALL));
     if (an_eval(an_grad(up), an_grad(down)) != AN_OK) fail_msg("%s", an_error(cx));
     const struct an_plan *p = cx->last->plan;
@@ -76,6 +81,11 @@ static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul,
     return f;
 }
 
+static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul, int32_t from)
+{
+    return step_with(arch, M, C, W, matmul, from, NO_BIAS);
+}
+
 static void on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient(void **state)
 {
     (void)state;
@@ -84,6 +94,63 @@ static void on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient(voi
     assert_int_equal(f.fused, 1);
     assert_int_equal(f.stored, 2);                /* what GELU reads, and GELU: nothing that only gradients need */
     assert_in_range(f.scratch_bytes, 0, 4 << 20); /* the weight in bf16; the GEMM's result is not stored */
+}
+
+/* Also where a product is not wider than its sum is long. Residual sums and norms stay outside. */
+static void on_hopper_a_bias_is_added_where_the_sums_are(void **state)
+{
+    (void)state;
+    const found f = step_with(90, 8192, 768, 3072, AN_BF16, 0, BIASES);
+    assert_int_equal(f.gemms, 6);
+    assert_int_equal(f.fused, 2);
+    assert_int_equal(f.stored, 3);                /* what GELU reads, GELU, and the second sum, all in bf16 */
+    assert_in_range(f.scratch_bytes, 0, 5 << 20); /* the weight in bf16; no sums in f32 */
+    assert_int_equal(step_with(90, 8192, 768, 3072, AN_BF16, 0, BIASES_BF16).fused, 2);
+    assert_int_equal(step_with(90, 8192, 768, 768, AN_BF16, 0, BIASES).fused, 2);
+    assert_int_equal(step_with(90, 8192, 384, 1600, AN_BF16, 0, BIASES).fused, 1); /* the second has too long a sum */
+    assert_int_equal(step_with(90, 9216, 768, 768, AN_BF16, 0, BIASES).fused, 0);  /* a third round, nearly empty */
+    assert_int_equal(step_with(90, 8200, 768, 768, AN_BF16, 0, BIASES).fused, 0);  /* rows that are no blocks of 64 */
+    assert_int_equal(step_with(80, 8192, 768, 3072, AN_BF16, 0, BIASES).fused, 0);
+    assert_int_equal(step_with(90, 8192, 768, 3072, AN_F32, 0, BIASES).fused, 0);
+    assert_int_equal(step_with(90, 8192, 768, 3072, AN_F16, 0, BIASES).fused, 0);
+}
+
+/* What becomes of the sums in f32 of x w^T, [8192,768]: rounded to bf16; with a number a column, or a row, added before; or shown
+ * in f32 beside. */
+typedef enum end { ROUNDED, OF_COLUMNS, OF_ROWS, SHOWN } end;
+
+/* Whether that is the end of the product. */
+static bool ends_its_product(end of)
+{
+    bool fused = false;
+    an_ctx *cx = open_on(90, AN_BF16);
+    an_tensor *x = an_param(cx, "x", AN_BF16, AN_SHAPE(8192, 768), AN_ZEROS),
+              *w = an_param(cx, "w", AN_BF16, AN_SHAPE(768, 768), AN_ZEROS),
+              *b = an_param(cx, "b", AN_F32, of == OF_ROWS ? AN_SHAPE(8192, 1) : AN_SHAPE(1, 768), AN_ZEROS);
+    an_tensor *sum = an_matmul_as(x, an_transpose(w, 0, 1), AN_F32);
+    if (of != ROUNDED) sum = an_add(sum, b);
+    an_tensor *y = an_cast(sum, AN_BF16);
+    if ((of == SHOWN ? an_eval(y, sum) : an_eval(y)) != AN_OK) fail_msg("%s", an_error(cx));
+    const struct an_plan *p = cx->last->plan;
+    for (int s = 0; s < p->n_steps; s++) {
+        const an_kernel *k = &p->kernel[p->step[s].kernel];
+        const int32_t epilogue = p->step[s].epilogue;
+        an_gemm_plan gemm;
+        fused |= k->kind == AN_KERNEL_GEMM && epilogue >= 0 &&
+                 an_cuda_gemm_plan(cx->device, &k->u.gemm, p->kernel[epilogue].u.loop, &gemm) && gemm.fused;
+    }
+    an_close(cx);
+    fake_clean();
+    return fused;
+}
+
+static void on_hopper_sums_are_rounded_once_behind_their_bias(void **state)
+{
+    (void)state;
+    assert_true(ends_its_product(ROUNDED));
+    assert_true(ends_its_product(OF_COLUMNS));
+    assert_false(ends_its_product(OF_ROWS));
+    assert_false(ends_its_product(SHOWN));
 }
 
 static void elsewhere_and_where_it_does_not_pay_they_are_the_librarys(void **state)
@@ -311,6 +378,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_residual_sum_is_added_where_the_product_is_stored),
         cmocka_unit_test(on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient),
+        cmocka_unit_test(on_hopper_a_bias_is_added_where_the_sums_are),
+        cmocka_unit_test(on_hopper_sums_are_rounded_once_behind_their_bias),
         cmocka_unit_test(elsewhere_and_where_it_does_not_pay_they_are_the_librarys),
         cmocka_unit_test(an_operand_that_begins_between_16_bytes_is_read_another_way),
         cmocka_unit_test(on_hopper_products_of_odd_extents_are_ours),

@@ -1,5 +1,5 @@
 /* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 and in tf32, GELU, GEMMs
- * with fused GELU and scattering against the CPU, and the same bits in a second run. Skipped by name, with the reason,
+ * with fused GELU, with biases, and scattering against the CPU, and the same bits in a second run. Skipped by name, with the reason,
  * where there is no GPU, as in CI; tests/cuda/test_faults.c runs there. */
 #define _GNU_SOURCE /* setenv */
 #include "proof/train_case.h"
@@ -307,6 +307,88 @@ static void gemms_with_fused_gelu_are_near_those_of_the_cpu(void **state)
     }
 }
 
+/* ---------------------------------------------------------------------------------------------- biases */
+
+enum { N_BIASED = 3 }; /* y, and the gradients of weights and bias */
+typedef struct biased {
+    int32_t rows, in, out;
+    an_dtype dtype;
+    bool gelu;
+} biased;
+
+/* y = x w^T + b and the gradients of sum(y z), or of gelu(y) in y's place. x, w and z are integers, so all sums are exact in f32
+ * whatever their order is: without GELU each device has the same bits, if it rounds y once. Sums and biases are of both signs and
+ * several hundred, where bf16 has steps of 2 and 4; for GELU they are divided by 256. */
+static void run_biased(const char *device, const biased *p, float *got[N_BIASED], const int64_t n[N_BIASED])
+{
+    const int32_t R = p->rows, C = p->in, W = p->out;
+    const int64_t sizes[3] = {(int64_t)R * C, (int64_t)W * C, (int64_t)R * W};
+    float *value[3];
+    for (uint32_t v = 0; v < 3; v++) {
+        value[v] = malloc(sizeof(float) * (size_t)sizes[v]);
+        assert_non_null(value[v]);
+        for (int64_t i = 0; i < sizes[v]; i++)
+            value[v][i] = (float)((int)(an_rng_u32(9, v, (uint32_t)i) % 15) - 7) * (p->gelu && v < 2 ? 0.0625f : 1.0f);
+    }
+    an_ctx *cx = an_open(&(an_options){.device = device, .seed = 11});
+    an_set_policy(cx, (an_policy){.matmul = p->dtype});
+    an_tensor *x = an_input(cx, AN_F32, AN_SHAPE(R, C), value[0]),
+              *w = an_add(an_param(cx, "w", AN_F32, AN_SHAPE(W, C), AN_ZEROS),
+                          an_input(cx, AN_F32, AN_SHAPE(W, C), value[1])),
+              *b = an_param(cx, "b", AN_F32, AN_SHAPE(W), AN_NORMAL(p->gelu ? 2 : 500)),
+              *z = an_input(cx, AN_F32, AN_SHAPE(R, W), value[2]);
+    an_tensor *y = an_linear(x, w, b);
+    if (p->gelu) y = an_gelu(y);
+    y = an_cast(y, AN_F32);
+    an_backward(an_sum(an_mul(y, z), AN_ALL));
+    an_tensor *want[N_BIASED] = {y, an_grad(w), an_grad(b)};
+    if (an_eval(want[0], want[1], want[2]) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
+    for (int i = 0; i < N_BIASED; i++) {
+        got[i] = malloc((size_t)n[i] * sizeof(float));
+        assert_non_null(got[i]);
+        assert_int_equal(an_read(want[i], got[i], (size_t)n[i] * sizeof(float)), AN_OK);
+    }
+    an_close(cx);
+    for (int v = 0; v < 3; v++) free(value[v]);
+}
+
+static void a_bias_is_added_before_the_sum_is_rounded(void **state)
+{
+    (void)state;
+    static const char *const names[N_BIASED] = {"y", "dw", "db"};
+    static const biased layers[] = {
+        {8192, 768, 768, AN_BF16, false}, /* on Hopper the end of the product, as is */
+        {8192, 384, 1536, AN_BF16, false}, {8192, 384, 1536, AN_BF16, true},  /* ... GELU behind it */
+        {8192, 1536, 768, AN_BF16, false},                                    /* the sum is longer than rows are wide */
+        {8192, 384, 1536, AN_F16, false},  {2051, 385, 1537, AN_BF16, false}, /* by our kernel for odd extents */
+        {200, 100, 68, AN_BF16, true},     {131, 77, 201, AN_F16, false}};
+    need_gpu();
+    for (size_t l = 0; l < AN_COUNT(layers); l++) {
+        const biased *p = &layers[l];
+        const int64_t n[N_BIASED] = {(int64_t)p->rows * p->out, (int64_t)p->out * p->in, p->out};
+        float *gpu[N_BIASED], *again[N_BIASED], *cpu[N_BIASED];
+        run_biased("cuda", p, gpu, n);
+        run_biased("cuda", p, again, n);
+        run_biased("cpu", p, cpu, n);
+        for (int i = 0; i < N_BIASED; i++) {
+            double apart = 0, norm = 0;
+            int64_t different = 0;
+            for (int64_t e = 0; e < n[i]; e++) {
+                const double d = (double)gpu[i][e] - (double)cpu[i][e];
+                different += d != 0;
+                apart += d * d, norm += (double)cpu[i][e] * (double)cpu[i][e];
+            }
+            print_message("# %d x %d x %d in %s%s: %s: %lld of %lld differ, relative %.1e\n", (int)p->rows, (int)p->out,
+                          (int)p->in, an_dtype_name(p->dtype), p->gelu ? ", GELU" : "", names[i], (long long)different,
+                          (long long)n[i], sqrt(apart / norm));
+            if (!p->gelu) assert_int_equal(different, 0);
+            assert_true(norm > 0 && sqrt(apart / norm) < 1e-2);
+            assert_memory_equal(gpu[i], again[i], (size_t)n[i] * sizeof(float));
+            free(gpu[i]), free(again[i]), free(cpu[i]);
+        }
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- products of odd extents */
 
 enum { ODD_SHAPES = 8 };
@@ -560,6 +642,7 @@ int main(void)
         cmocka_unit_test(gelu_of_every_bf16_number_is_that_of_the_cpu),
         cmocka_unit_test(long_rows_are_those_of_the_cpu_and_the_same_again),
         cmocka_unit_test(gemms_with_fused_gelu_are_near_those_of_the_cpu),
+        cmocka_unit_test(a_bias_is_added_before_the_sum_is_rounded),
         cmocka_unit_test(products_of_odd_extents_are_near_the_cpus),
         cmocka_unit_test(a_gate_at_the_end_of_a_product_is_near_the_cpus),
         cmocka_unit_test(scattered_rows_are_those_of_the_cpu),

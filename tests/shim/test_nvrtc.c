@@ -149,7 +149,8 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
     }
 }
 
-/* gemm_hopper.inc with an epilogue that loads and stores: the 192 accumulators of a thread leave few registers for it. */
+/* gemm_hopper.inc with an epilogue that loads and stores: the 192 accumulators of a thread leave few registers for it; with a bias; and
+ * pairs, which store their halves or not, in wider tiles or narrow ones, or read another tensor. */
 static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_registers(void **state)
 {
     static const char
@@ -168,7 +169,6 @@ static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_reg
                 "an_bf16_of(&y, 1);\n"
                 "    return an_bf16_bits(low) | an_bf16_bits(high) << 16;\n}\n"
                 "#define AN_EPILOGUE_PAIR(x, y) an_gate(x, y)\n"
-                "#define AN_EPILOGUE_KEEPS 1\n"
                 "#define AN_EPILOGUE_STORE(row, col, v) an_wide_store((an_u32 *)(y0 + (row) * g.n + (col)), v)\n"
                 "#define AN_EPILOGUE_STORE_X AN_EPILOGUE_STORE\n"
                 "#define AN_EPILOGUE_STORE_Y AN_EPILOGUE_STORE\n",
@@ -197,22 +197,39 @@ static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_reg
     (void)state;
     if (!compiler.library) test_skip(NVRTC_ABSENT);
     static const struct form {
-        bool pair, reads, a_along_k, b_along_k;
-    } forms[] = {{0, 0, 1, 0}, {0, 0, 1, 1}, {1, 0, 0, 0}, {1, 0, 1, 1}, {1, 1, 0, 0}, {1, 1, 1, 1}};
+        bool pair, a_along_k, b_along_k, bias, reads, keeps, narrow;
+    } forms[] = {{.a_along_k = true},
+                 {.a_along_k = true, .b_along_k = true},
+                 {.a_along_k = true, .bias = true},
+                 {.a_along_k = true, .b_along_k = true, .bias = true},
+                 {.pair = true, .keeps = true},
+                 {.pair = true, .a_along_k = true, .b_along_k = true, .keeps = true},
+                 {.pair = true},
+                 {.pair = true, .a_along_k = true, .b_along_k = true},
+                 {.pair = true, .narrow = true},
+                 {.pair = true, .a_along_k = true, .b_along_k = true, .narrow = true},
+                 {.pair = true, .reads = true},
+                 {.pair = true, .a_along_k = true, .b_along_k = true, .reads = true}};
     for (size_t form = 0; form < COUNT_OF(forms); form++) {
-        const bool pair = forms[form].pair, a_along_k = forms[form].a_along_k, b_along_k = forms[form].b_along_k;
-        char *text = malloc(capacity), *log = NULL, what[80];
+        const struct form *f = &forms[form];
+        char *text = malloc(capacity), *log = NULL, what[96];
         long spilled = 0;
         assert_non_null(text);
         size_t at = (size_t)snprintf(text, capacity,
-                                     "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 1\n"
+                                     "%s#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 1\n"
                                      "#define AN_PAIR %d\n#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n",
-                                     pair, a_along_k, b_along_k);
+                                     f->narrow ? "#define AN_NARROW\n" : "", f->pair, f->a_along_k, f->b_along_k);
         for (size_t i = 0; i < COUNT_OF(files); i++) kernel_append(text, capacity, &at, files[i]);
-        at += (size_t)snprintf(text + at, capacity - at, "%s", forms[form].reads ? reads : end);
+        at += (size_t)snprintf(text + at, capacity - at, "%s#define AN_EPILOGUE_KEEPS %d\n%s", f->reads ? reads : end,
+                               f->keeps, f->bias ? "#define AN_EPILOGUE_BIAS(col) an_bf16_to_f32(x0[col])\n" : "");
         kernel_append(text, capacity, &at, "src/kernels/gpu/gemm_hopper.inc");
-        snprintf(what, sizeof what, "a%s GEMM for Hopper%s, A along %c, B along %c", pair ? " pair's" : "",
-                 forms[form].reads ? " that reads" : "", a_along_k ? 'k' : 'm', b_along_k ? 'k' : 'n');
+        snprintf(what, sizeof what, "a%s%s GEMM for Hopper%s, A along %c, B along %c", f->narrow ? " narrow" : "",
+                 f->pair ? " pair's" : "",
+                 f->reads   ? " that reads"
+                 : f->keeps ? " that keeps its halves"
+                 : f->bias  ? " with a bias"
+                            : "",
+                 f->a_along_k ? 'k' : 'm', f->b_along_k ? 'k' : 'n');
         char *cubin = nvrtc_cubin_for(&compiler, text, "gemm_hopper", "sm_90a", 0, &log);
         if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
             fail_msg("%s: %s", what, log ? log : "no log");

@@ -161,10 +161,15 @@ static bool library_conv(const an_target *t, const an_gemm_spec *s)
     return an_cuda_conv_plan(t->backend, s) != NULL;
 }
 
-static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k)
+static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k, bool f32)
 {
     const an_device *d = t->backend;
-    return (d->gpu.rows && m <= AN_FEW_ROWS) || an_cuda_fusion_pays(d, m, n, k);
+    return (d->gpu.rows && m <= AN_FEW_ROWS && !f32) || an_cuda_fusion_pays(d, m, n, k);
+}
+
+static bool fuses_bias(const an_target *t, int64_t m, int64_t n, int64_t k)
+{
+    return an_cuda_bias_pays(t->backend, m, n, k);
 }
 
 /* An empty variable counts as unset. */
@@ -241,6 +246,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
                             .scratch = scratch_of,
                             .gemm_scratch = gemm_scratch,
                             .fuses_epilogue = fuses_epilogue,
+                            .fuses_bias = fuses_bias,
                             .library_conv = library_conv,
                             .side_by_side = true,
                             .in_flight = STEPS_IN_FLIGHT};

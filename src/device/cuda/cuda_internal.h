@@ -165,6 +165,8 @@ an_status an_cuda_conv_run(an_err *err, an_device *d, const an_conv_plan *p, con
  * is slow at their extents. */
 /* Whether a bf16 GEMM of this shape with an elementwise epilogue should be fused: asked by the fusion pass. */
 bool an_cuda_fusion_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
+/* The same where the epilogue adds a bias to the f32 sums and rounds them, and no more. */
+bool an_cuda_bias_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
 /* The same when spec and epilogue are known. */
 bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue,
                             const an_gemm_plan *p);

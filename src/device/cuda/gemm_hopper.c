@@ -39,19 +39,37 @@ static int64_t clusters(const an_device *d)
     return d->multiprocessors / AN_HGEMM_CLUSTER;
 }
 
+/* Extents whose epilogue has whole vectors everywhere. */
+static bool is_even(const an_device *d, int64_t m, int64_t n, int64_t k)
+{
+    return d->gpu.arch_specific == 90 && d->has_lt && m % 64 == 0 && n % 64 == 0 && k % 8 == 0 && m <= INT32_MAX &&
+           n <= INT32_MAX;
+}
+
 bool an_cuda_fusion_pays(const an_device *d, int64_t m, int64_t n, int64_t k)
 {
-    if (d->gpu.arch_specific != 90 || !d->has_lt || m % 64 || n % 64 || k % 8 || m > INT32_MAX || n > INT32_MAX)
-        return false;
-    return n > k && n <= MOST_WIDER * k && tiles(m, n) >= LEAST_ROUNDS * clusters(d);
+    return is_even(d, m, n, k) && n > k && n <= MOST_WIDER * k && tiles(m, n) >= LEAST_ROUNDS * clusters(d);
+}
+
+/* Otherwise the library stores f32 sums, which another kernel reads: 10 bytes moved an element in place of 2. The library's own
+ * bias (CUBLASLT_EPILOGUE_BIAS) has the dtype of the result, so a bias in f32 would be rounded first. The last of the rounds in
+ * which thread blocks take their tiles must not be nearly empty. */
+bool an_cuda_bias_pays(const an_device *d, int64_t m, int64_t n, int64_t k)
+{
+    enum { MOST_DEEPER = 4, FULL = 9 /* tenths */ };
+    const int64_t rounds = an_ceil_div(tiles(m, n), clusters(d));
+    return is_even(d, m, n, k) && k <= MOST_DEEPER * n && rounds >= LEAST_ROUNDS &&
+           10 * tiles(m, n) >= FULL * rounds * clusters(d);
 }
 
 bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue,
                             const an_gemm_plan *p)
 {
-    if (p->mul != AN_BF16 || p->out != AN_BF16 || !p->a_along_k || p->batches != 1 || s->splits > 1) return false;
-    return p->lda % 8 == 0 && p->ldb % 8 == 0 && an_cuda_fusion_pays(d, s->m, s->n, s->k) && epilogue->rows == s->m &&
-           epilogue->cols == s->n && an_render_gpu_can_fuse_epilogue(epilogue);
+    if (p->mul != AN_BF16 || !p->a_along_k || p->batches != 1 || s->splits > 1) return false;
+    const bool pays = an_cuda_fusion_pays(d, s->m, s->n, s->k) ||
+                      (p->out == AN_F32 && an_cuda_bias_pays(d, s->m, s->n, s->k)); /* fuse.c lets no more into it */
+    return p->lda % 8 == 0 && p->ldb % 8 == 0 && pays && epilogue->rows == s->m && epilogue->cols == s->n &&
+           an_render_gpu_can_fuse_epilogue(epilogue);
 }
 
 struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, bool pair, bool narrow,
