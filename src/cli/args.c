@@ -170,6 +170,8 @@ static an_status add_dashed(an_err *err, const an_command *c, an_args *a, const 
 
 static an_status add_word(an_err *err, const an_command *c, an_args *a, const char *word)
 {
+    if (a->n_words == c->max_words && find_key(c, word))
+        return an_fail(err, AN_E_USAGE, "%s: %.64s is a setting and needs a value: %.64s=...", c->name, word, word);
     if (a->n_words == c->max_words)
         return an_fail(err, AN_E_USAGE, "%s: %.128s is one argument too many; usage: anneal %s", c->name, word,
                        c->usage);

@@ -52,6 +52,7 @@ typedef struct an_command {
 extern const an_command an_commands[];
 extern const size_t an_n_commands;
 const an_command *an_command_find(const char *name);
+an_status an_command_unknown(an_err *err, const char *name); /* the sentence, with the nearest name */
 
 /* argv after the command's name: words, key=value, --key=value, --key value, --flag. Every key is checked against the
  * tables of the command. */

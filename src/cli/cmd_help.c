@@ -70,7 +70,7 @@ an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code)
     }
     if (args->n_words == 1) {
         const an_command *c = an_command_find(args->words[0]);
-        if (!c) return an_fail(err, AN_E_USAGE, "help: unknown command %.64s", args->words[0]);
+        if (!c) return an_command_unknown(err, args->words[0]);
         an_command_help(c);
         return AN_OK;
     }

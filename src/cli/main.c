@@ -81,7 +81,7 @@ const an_command an_commands[] = {
      .details = "profile diff compares two that --json wrote: the three operations that matter most, and what to do about them.\n"
                 "roof: the share of what this machine can do, measured now: its arithmetic or its memory, whichever limits.\n"},
     {.name = "prepare", .run = an_cmd_prepare, .min_words = 1, .max_words = 1, .json = true, .keys = &an_prepare_keys, .put_details = an_prepare_put_sets,
-     .usage = "prepare FILE|FOLDER|shakespeare [key=value ...]",
+     .usage = "prepare FILE|FOLDER|shakespeare|sudoku|maze|arc|chat|example-chat|fashion-mnist [key=value ...]",
      .summary = "make a data set: the tokens of a text, puzzles, mazes or conversations",
      .details = "Of a text: train.bin, val.bin and meta.json. shakespeare is nanoGPT's, downloaded and checked; run again, a download goes on where it broke.\n"
                 "Further data sets, each with settings of its own (anneal prepare sudoku --help):\n"},
@@ -157,11 +157,45 @@ const an_command *an_command_find(const char *name)
     return NULL;
 }
 
-static an_status unknown_command(an_err *err, const char *name)
+/* What other programs call our commands. */
+static const char *other_name(const char *name)
 {
-    const char *names[64];
+    static const char *const of[][2] = {
+        {"benchmark", "bench"},
+        {"chat", "generate"},
+        {"check", "doctor"},
+        {"classify", "predict"},
+        {"continue", "resume"},
+        {"convert", "export"},
+        {"evaluate", "eval"},
+        {"finetune", "train"},
+        {"fit", "train"},
+        {"info", "inspect"},
+        {"kill", "stop"},
+        {"list", "ps"},
+        {"ls", "ps"},
+        {"models", "help train"},
+        {"monitor", "top"},
+        {"presets", "help train"},
+        {"run", "train"},
+        {"show", "inspect"},
+        {"status", "ps"},
+        {"test", "eval"},
+        {"tokenize", "prepare"},
+        {"validate", "eval"},
+        {"-V", "version"},
+        {"-v", "version"},
+    };
+    for (size_t i = 0; i < AN_COUNT(of); i++)
+        if (strcmp(name, of[i][0]) == 0) return of[i][1];
+    return NULL;
+}
+
+an_status an_command_unknown(an_err *err, const char *name)
+{
+    const char *names[64], *near = other_name(name);
     for (size_t i = 0; i < an_n_commands; i++) names[i] = an_commands[i].name;
-    const char *near = an_nearest(name, names, an_n_commands);
+    if (!near) near = an_nearest(name, names, an_n_commands);
     return an_fail(err, AN_E_USAGE, "unknown command %.64s%s%s%s; try anneal help", name, near ? "; did you mean " : "",
                    near ? near : "", near ? "?" : "");
 }
@@ -179,14 +213,14 @@ static an_status run(an_err *err, int argc, char **argv, int *exit_code)
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
     if (strcmp(name, "--version") == 0) name = "version";
     const an_command *c = an_command_find(name);
-    if (!c) return unknown_command(err, name);
+    if (!c) return an_command_unknown(err, name);
     const an_command *part = argc > 2 && strcmp(name, "prepare") == 0 ? an_prepare_find(argv[2]) : NULL;
     if (part) { /* a command of two words */
         c = part;
         argc--;
         argv++;
     }
-    if (asks_for_help(argc - 1, argv + 1) && strcmp(name, "help") != 0) {
+    if (argc > 2 && asks_for_help(argc - 2, argv + 2)) {
         an_command_help(c);
         return AN_OK;
     }

@@ -62,6 +62,7 @@ const an_backend *an_backend_find(an_err *err, const char *name)
     const char *near = an_nearest(name, names, AN_COUNT(backends));
     an_text all = {0};
     for (size_t i = 0; i < AN_COUNT(backends); i++) an_text_printf(&all, "%s%s", i ? ", " : "", names[i]);
+    if (strncmp(name, "gpu", 3) == 0) near = "auto"; /* the first GPU that answers */
     an_fail(err, AN_E_USAGE, "there is no device \"%.60s\"%s%s%s; there are auto, %s", name,
             near ? "; did you mean \"" : "", near ? near : "", near ? "\"" : "", all.data ? all.data : "");
     an_text_free(&all);

@@ -15,7 +15,17 @@ ok "the version is one line, and JSON on request"
 
 run trian macbook
 code_is 1; says stderr "did you mean train?"; silent stdout; one_line stderr
-ok "an unknown command suggests the nearest"
+run evaluate
+code_is 1; says stderr "did you mean eval?"
+run help trian
+code_is 1; says stderr "did you mean train?"
+run help --help
+code_is 0; says stdout "anneal help [COMMAND]"; silent stderr
+run train demo batch_size
+code_is 1; says stderr "batch_size is a setting and needs a value: batch_size=..."
+run train demo device=gpu
+code_is 1; says stderr "did you mean \"auto\""
+ok "an unknown command suggests the nearest, or what it is called here"
 
 run train mcbook
 code_is 1; says stderr "did you mean macbook?"; silent stdout
