@@ -81,7 +81,7 @@ const an_command an_commands[] = {
      .details = "profile diff compares two that --json wrote: the three operations that matter most, and what to do about them.\n"
                 "roof: the share of what this machine can do, measured now: its arithmetic or its memory, whichever limits.\n"},
     {.name = "prepare", .run = an_cmd_prepare, .min_words = 1, .max_words = 1, .json = true, .keys = &an_prepare_keys, .put_details = an_prepare_put_sets,
-     .usage = "prepare FILE|FOLDER|shakespeare|sudoku|maze|arc|chat|example-chat|fashion-mnist [key=value ...]",
+     .usage = "prepare FILE|FOLDER|shakespeare|openwebtext|fineweb|sudoku|maze|arc|chat|example-chat|fashion-mnist [key=value ...]",
      .summary = "make a data set: the tokens of a text, puzzles, mazes or conversations",
      .details = "Of a text: train.bin, val.bin and meta.json. shakespeare is nanoGPT's, downloaded and checked; run again, a download goes on where it broke.\n"
                 "Further data sets, each with settings of its own (anneal prepare sudoku --help):\n"},
