@@ -86,9 +86,9 @@ an_tensor *an_all_reduce_at(const char *at, an_tensor *a);
 
 /* The time that the context's device has worked, in seconds of its own clock; < 0: it does not say. */
 double an_device_busy_seconds(const an_ctx *cx);
-/* The longest sum, k, of a product in bf16 to which the device applies a gate as it stores it, where gate and up are the upper and the
- * lower half of its rows: the form in which a gated layer of x is built then. 0: none, or x is not multiplied in bf16. */
-int64_t an_gates_rows(const an_tensor *x);
+/* Whether the device applies a gate as it stores a product of x in bf16, [m,k] x [k,n], where gate and up are the upper and the lower
+ * half of its rows: the form in which a gated layer of x is built then. False, too, where x is not multiplied in bf16. */
+bool an_gates_rows(const an_tensor *x, int64_t m, int64_t n, int64_t k);
 
 /* What macOS says of the machine: heat as NSProcessInfo has it (0 nominal, 1 fair, 2 serious, 3 critical), and
  * low-power mode; -1: not told. False: this is no macOS. */

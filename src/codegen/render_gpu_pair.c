@@ -1,14 +1,16 @@
 /* render_gpu_pair.c: the program of a pair of kernels/gpu/gemm_hopper.inc, CUDA: an elementwise kernel that reads rows r and
  * rows + r of a bf16 GEMM's result. Gate and up of a SwiGLU are such rows, so silu(gate) up is one, and its gradient.
  *
- * It is rendered two columns at a time: a bf16 value is a word of two, as the GEMM's end has and stores them, an f32 value an
- * array of two. A product of bf16 values is then one instruction, which rounds as the two conversions would, and so is any
+ * It is rendered two columns at a time: a bf16 value is a word of two, as the GEMM's end has and stores them, an f32 value or a
+ * comparison's an array of two. A product of bf16 values is then one instruction, which rounds as the two conversions would, and so is any
  * rounding: the end of a product with a short sum is bound by its instructions.
  *
  *     const an_u32 v1 = x[j];
  *     const float v2[2] = {an_bf16_of(&v1, 0), an_bf16_of(&v1, 1)};
  *     const float v3[2] = {an_sigmoid_16bit(v2[0]), an_sigmoid_16bit(v2[1])}; */
 #include "codegen/render_gpu.h"
+
+#include <stdio.h>
 
 enum { WIDE = 8, MOST_STORED = 3 }; /* columns of a vector access; tensors that the gradient stores */
 
@@ -32,11 +34,16 @@ static bool is_beside(const an_loop_kernel *p, const an_ins *in, int gemm)
            an_gpu_is_vector_access(p, in, WIDE);
 }
 
+static bool is_known(int dtype)
+{
+    return dtype == AN_F32 || dtype == AN_BF16 || dtype == AN_BOOL;
+}
+
 static bool is_computed(const an_loop_kernel *p, const an_ins *in)
 {
     switch (in->kind) {
-    case AN_INS_CONST: return in->dtype == AN_F32;
-    case AN_INS_ELEM: return in->dtype == AN_F32 || (in->dtype == AN_BF16 && in->op == AN_OP_MUL);
+    case AN_INS_CONST: return in->dtype == AN_F32 || in->dtype == AN_BF16;
+    case AN_INS_ELEM: return is_known(in->dtype);
     case AN_INS_CAST: {
         const int from = p->ins[in->a].dtype;
         return (in->dtype == AN_F32 || in->dtype == AN_BF16) && (from == AN_F32 || from == AN_BF16);
@@ -68,13 +75,35 @@ an_gpu_pair an_render_gpu_can_pair(const an_loop_kernel *p, int gemm)
     return reads == 1 && stores <= MOST_STORED ? AN_GPU_GATE_GRADIENT : AN_GPU_NO_PAIR;
 }
 
+/* Column k of value i. */
+static void column_of(const an_loop_kernel *p, int32_t i, int k, char *out, size_t room)
+{
+    snprintf(out, room, i >= 0 && p->ins[i].dtype == AN_BF16 ? "an_bf16_of(&v%d, %d)" : "v%d[%d]", i, k);
+}
+
+static bool is_of_words(const an_loop_kernel *p, const an_ins *in)
+{
+    const int32_t of[3] = {in->a, in->b, in->c};
+    bool words = in->dtype == AN_BF16;
+    for (int i = 0; i < 3; i++) words |= of[i] >= 0 && p->ins[of[i]].dtype == AN_BF16;
+    return words && in->kind == AN_INS_ELEM;
+}
+
 static void both_columns(const an_loop_kernel *p, int i, an_text *out)
 {
+    const an_ins *in = &p->ins[i];
     an_gpu_form f = {.approx_16bit = true};
     for (int k = 0; k < 2; k++) {
-        f.column = k ? "[1]" : "[0]";
         an_text_puts(out, k ? ", " : "");
-        an_gpu_value(p, i, f, out);
+        if (is_of_words(p, in)) {
+            char a[40], b[40], c[40];
+            column_of(p, in->a, k, a, sizeof a), column_of(p, in->b, k, b, sizeof b),
+                column_of(p, in->c, k, c, sizeof c);
+            an_render_expression(an_ops[in->op].kernel, a, b, c, out);
+        } else {
+            f.column = k ? "[1]" : "[0]";
+            an_gpu_value(p, i, f, out);
+        }
     }
 }
 
@@ -82,15 +111,21 @@ static void computed(const an_loop_kernel *p, int i, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     const bool narrow = in->dtype == AN_BF16, from_narrow = in->a >= 0 && p->ins[in->a].dtype == AN_BF16;
-    an_text_printf(out, narrow ? "const an_u32 v%d = " : "const float v%d[2] = {", i);
-    if (in->kind == AN_INS_CAST && narrow)
-        an_text_printf(out, from_narrow ? "v%d" : "an_bf16_pair(v%d[0], v%d[1])", in->a, in->a);
-    else if (in->kind == AN_INS_CAST)
-        an_text_printf(out, from_narrow ? "an_bf16_of(&v%d, 0), an_bf16_of(&v%d, 1)" : "v%d[0], v%d[1]", in->a, in->a);
-    else if (narrow)
-        an_text_printf(out, "an_bf16_product(v%d, v%d)", in->a, in->b);
+    if (narrow)
+        an_text_printf(out, "const an_u32 v%d = ", i);
     else
+        an_text_printf(out, "const %s v%d[2] = {", an_gpu_computed[in->dtype], i);
+    if (in->kind == AN_INS_CAST && narrow) {
+        an_text_printf(out, from_narrow ? "v%d" : "an_bf16_pair(v%d[0], v%d[1])", in->a, in->a);
+    } else if (in->kind == AN_INS_CAST) {
+        an_text_printf(out, from_narrow ? "an_bf16_of(&v%d, 0), an_bf16_of(&v%d, 1)" : "v%d[0], v%d[1]", in->a, in->a);
+    } else if (narrow && in->kind == AN_INS_ELEM && in->op == AN_OP_MUL) {
+        an_text_printf(out, "an_bf16_product(v%d, v%d)", in->a, in->b);
+    } else {
+        an_text_puts(out, narrow ? "an_bf16_pair(" : "");
         both_columns(p, i, out);
+        an_text_puts(out, narrow ? ")" : "");
+    }
     an_text_puts(out, narrow ? ";\n" : "};\n");
 }
 

@@ -44,6 +44,13 @@ typedef struct an_device_options {
     bool fallback;        /* Metal: the CPU may run the steps that the GPU cannot */
 } an_device_options;
 
+/* Of the product of gate and up, the upper and the lower half of its rows (SwiGLU: an_gates_rows). */
+typedef enum an_gating {
+    AN_GATES_NOT,
+    AN_GATES, /* silu(gate) up is made where the product is stored, and its gradient where the product is computed again */
+    AN_GATES_AGAIN /* ... which costs no time: the sum is short */
+} an_gating;
+
 /* What the planner must know about a device: data, a pure function of the device and its options. */
 typedef struct an_target {
     const char *dialect; /* language of its kernels: "c", "cuda", "msl" */
@@ -63,8 +70,8 @@ typedef struct an_target {
      * adds a bias, and rounds them, and no more. */
     bool (*fuses_epilogue)(const struct an_target *t, int64_t m, int64_t n, int64_t k, bool f32);
     bool (*fuses_bias)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
-    /* k up to which the halves of a bf16 GEMM's rows are gated as it is stored (an_gates_rows); 0: never. */
-    int64_t gates_rows;
+    /* Whether the halves of the rows of a bf16 GEMM, [m,k] x [k,n], are gated as it is stored. NULL: never. */
+    an_gating (*gates)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
     /* A library runs the convolution with this window: nothing is fused to it. NULL: no library does. */
     bool (*library_conv)(const struct an_target *t, const an_gemm_spec *s);
     bool fallback;         /* steps that the dialect cannot express run on the CPU: an_plan_step.fallback */

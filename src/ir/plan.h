@@ -76,10 +76,12 @@ typedef struct an_plan_step {
     int64_t scratch, scratch_bytes; /* in the arena */
     bool commit;                    /* writes persistent state */
     bool recompute;                 /* a rematerialized copy: work of the forward pass done again */
-    int32_t remat_outputs;          /* rematerialized values it writes beside its own */
-    bool fallback;                  /* the CPU runs it, on the same memory: the device cannot, or it was placed there */
-    bool placed;                    /* it was placed there */
-    uint8_t phase;                  /* an_phase of the node that it was launched for */
+    bool
+        gated; /* a GEMM that the device may launch with the step behind it (an_target.gates): its operands live until then */
+    int32_t remat_outputs; /* rematerialized values it writes beside its own */
+    bool fallback;         /* the CPU runs it, on the same memory: the device cannot, or it was placed there */
+    bool placed;           /* it was placed there */
+    uint8_t phase;         /* an_phase of the node that it was launched for */
     const char *scope;
     uint64_t flops, bytes;
 } an_plan_step;

@@ -22,18 +22,18 @@ static int64_t rows_of(an_shape s)
 }
 
 /* Whether a device that gates rows (an_gates_rows) takes less time for an_swiglu_columns than for two products of which
- * the second reads the first's gate: few rows of x are few tiles, which it does not gate. */
+ * the second reads the first's gate: measured with many rows of x. */
 static bool gates_columns(const an_tensor *x, const an_tensor *gate_up, const an_tensor *down)
 {
-    enum { LEAST = 16384, LEAST_ELEMENTS = 1 << 23, TILE = 64, VECTOR = 8 };
+    enum { LEAST = 16384, VECTOR = 8 };
     if (!x || !gate_up || !down) return false;
     const an_shape s = an_shape_of(x), gated = an_shape_of(gate_up), of = an_shape_of(down);
     if (s.rank < 1 || gated.rank != 2 || of.rank != 2) return false;
     if (an_dtype_of(x) != AN_F32 && an_dtype_of(x) != AN_BF16)
         return false; /* an_linear refuses what cannot be narrowed */
     const int64_t width = s.dim[s.rank - 1], inner = of.dim[1], rows = rows_of(s);
-    return rows >= LEAST && rows * 2 * inner >= LEAST_ELEMENTS && rows % TILE == 0 && width % VECTOR == 0 &&
-           inner % TILE == 0 && width <= an_gates_rows(x) && gated.dim[0] == 2 * inner && gated.dim[1] == width;
+    return rows >= LEAST && width % VECTOR == 0 && an_gates_rows(x, 2 * inner, rows, width) &&
+           gated.dim[0] == 2 * inner && gated.dim[1] == width;
 }
 
 static an_tensor *by_columns(const char *at, an_tensor *x, an_tensor *gate_up, an_tensor *down)

@@ -34,9 +34,13 @@ static void touch(an_plan *p, int32_t v, int step)
 void an_find_lifetimes(an_plan *p)
 {
     for (int v = 0; v < p->n_values; v++) p->value[v].first = p->value[v].last = -1;
-    for (int s = 0; s < p->n_steps; s++)
-        for (int a = 0; a < p->step[s].n_args; a++)
-            if (p->step[s].arg[a].value >= 0) touch(p, p->step[s].arg[a].value, s);
+    for (int s = 0; s < p->n_steps; s++) {
+        const bool longer = p->step[s].gated && s + 1 < p->n_steps;
+        for (int a = 0; a < p->step[s].n_args; a++) {
+            touch(p, p->step[s].arg[a].value, s);
+            if (longer) touch(p, p->step[s].arg[a].value, s + 1);
+        }
+    }
     for (int i = 0; i < p->n_roots; i++)
         if (p->root[i] >= 0) touch(p, p->root[i], p->n_steps);
 }

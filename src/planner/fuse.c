@@ -238,13 +238,8 @@ static bool is_operand_in_order(an_planner *w, int32_t id, int s, int32_t g)
     const struct an_tensor *n = w->g->node[id];
     an_ix own[AN_MAX_RANK], iv[AN_MAX_RANK];
     int32_t base = an_base(w, n->src[s]);
-    bool memory = an_is_leaf(w, base);
-    for (int u = 0; u < w->node[base].n_uses && !memory; u++) {
-        const int32_t user = w->use[w->node[base].first_use + u];
-        for (int k = 0; k < w->g->node[user]->n_src; k++)
-            memory |= an_base(w, w->g->node[user]->src[k]) == base && an_reads_memory(w, user, k);
-    }
-    if (!memory || w->node[base].group == g || w->g->node[base]->numel != n->numel) return false;
+    if (w->node[base].group == g || w->g->node[base]->numel != n->numel) return false;
+    if (!an_is_leaf(w, base) && !an_is_operand(w, base)) return false;
     const an_ix here = place_of_scope(w, &w->group[g], AN_SCOPE_COL);
     an_ix_unlinear(&w->ix, here, n->rank, n->shape, own);
     an_walk_views(w, &w->ix, n->src[s], own, &base, iv);

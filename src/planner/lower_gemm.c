@@ -125,6 +125,7 @@ static an_status lower_plain(an_planner *w, int32_t id, an_kernel k, an_arg *arg
     k.bytes += (uint64_t)n->numel * an_dtype_bytes((an_dtype)n->dtype);
     AN_TRY(an_add_step(w, k, arg, 3, id, &s));
     if (target->gemm_scratch) s->scratch_bytes = (int64_t)target->gemm_scratch(target, &k, NULL);
+    s->gated = an_gating_of(w, id) != AN_GATES_NOT;
     return AN_OK;
 }
 

@@ -13,8 +13,6 @@
  * decided in order, so what is beneath a node is decided before it. */
 #include "planner/planner_internal.h"
 
-enum { MANY_READERS = 3 };
-
 /* Only random numbers, constants and indices beneath: no memory is read to compute it. */
 static bool only_random(const an_planner *w, int32_t id, int depth)
 {
@@ -26,46 +24,19 @@ static bool only_random(const an_planner *w, int32_t id, int depth)
     return n->n_src > 0;
 }
 
-/* What a GEMM's packing makes of an operand that is stored as `from`: it widens 16 bits to float32, exactly, and rounds
- * to bf16. It reads nothing else, and rounds to nothing else: not to float16. */
-static bool packing_casts(an_dtype from, an_dtype to)
-{
-    const bool narrow = from == AN_BF16 || from == AN_F16;
-    return (narrow && to == AN_F32) || ((narrow || from == AN_F32) && to == AN_BF16);
-}
-
-/* Is `id` a leaf's cast that GEMMs do as they load the operand?
- *     the device's own GEMM does those above: nothing is stored
- *     a library's wants the operand in memory: stored once for all GEMMs, but while values are recomputed for want of
- *         memory only from MANY_READERS on; for two (forward and backward) it would be alive between them */
-static bool cast_is_folded(const an_planner *w, int32_t id)
-{
-    const struct an_tensor *n = w->g->node[id];
-    if (n->op != AN_OP_CAST) return false;
-    const int32_t leaf = an_base(w, n->src[0]);
-    if (!an_is_leaf(w, leaf) || !packing_casts((an_dtype)w->g->node[leaf]->dtype, (an_dtype)n->dtype)) return false;
-    return !w->rq->target->library_gemm || w->node[id].n_uses < (w->rq->recompute ? MANY_READERS : 2);
-}
-
-/* Looks at the readers of `id`: *memory: one needs it in memory; *elsewhere: another group reads it as an expression. */
-static void look_at_readers(const an_planner *w, int32_t id, bool *memory, bool *elsewhere)
+/* Is `id` read by another group as an expression? */
+static bool is_read_elsewhere(const an_planner *w, int32_t id)
 {
     const an_planner_node *wn = &w->node[id];
+    if (w->rq->unfused && !an_is_leaf(w, id)) return wn->n_uses > 0;
     for (int u = 0; u < wn->n_uses; u++) {
         const int32_t user = w->use[wn->first_use + u];
         const struct an_tensor *un = w->g->node[user];
-        if (un->op == AN_OP_PICK) continue;
-        for (int s = 0; s < un->n_src; s++) {
-            if (an_base(w, un->src[s]) != id) continue;
-            if (an_reads_memory(w, user, s)) {
-                const bool gemm = un->op == AN_OP_MATMUL && an_matmul_is_gemm(w, un);
-                *memory |= !gemm || !cast_is_folded(w, id);
-            } else {
-                *elsewhere |= w->node[user].group != wn->group;
-            }
-        }
+        if (un->op == AN_OP_PICK || w->node[user].group == wn->group) continue;
+        for (int s = 0; s < un->n_src; s++)
+            if (an_base(w, un->src[s]) == id && !an_reads_memory(w, user, s)) return true;
     }
-    if (w->rq->unfused && !an_is_leaf(w, id)) *elsewhere = wn->n_uses > 0;
+    return false;
 }
 
 /* The narrow source of a widening cast, -1. */
@@ -112,11 +83,9 @@ static void decide(an_planner *w, int32_t id)
 {
     an_planner_node *wn = &w->node[id];
     const an_op op = (an_op)w->g->node[id]->op;
-    bool memory = false, elsewhere = false;
     if ((op == AN_OP_CONST && !wn->as_copy) || op == AN_OP_ASSIGN || op == AN_OP_LEAF) return;
-    look_at_readers(w, id, &memory, &elsewhere);
-    if (memory) wn->stored = wn->operand = 1;
-    if (!wn->stored && elsewhere && is_stored_for_others(w, id)) wn->stored = 1;
+    if (an_is_operand(w, id)) wn->stored = wn->operand = 1;
+    if (!wn->stored && is_read_elsewhere(w, id) && is_stored_for_others(w, id)) wn->stored = 1;
 }
 
 an_status an_pass_materialize(an_planner *w)

@@ -81,6 +81,73 @@ bool an_reads_memory(const an_planner *w, int32_t user, int source)
     return an_starts_group(w, user) && !an_is_concat_kernel(w, user);
 }
 
+/* What a GEMM's packing makes of an operand that is stored as `from`: it widens 16 bits to float32, exactly, and rounds
+ * to bf16. It reads nothing else, and rounds to nothing else: not to float16. */
+static bool packing_casts(an_dtype from, an_dtype to)
+{
+    const bool narrow = from == AN_BF16 || from == AN_F16;
+    return (narrow && to == AN_F32) || ((narrow || from == AN_F32) && to == AN_BF16);
+}
+
+/* Is `id` a leaf's cast that GEMM `user` does as it loads the operand?
+ *     the device's own GEMM does those above: nothing is stored
+ *     a library's wants the operand in memory: stored once for all GEMMs, but while values are recomputed for want of
+ *         memory only from MANY_READERS on; for two (forward and backward) it would be alive between them
+ *     one whose rows are gated reads bf16: the cast takes less memory than the gate would */
+static bool cast_is_folded(an_planner *w, int32_t id, int32_t user)
+{
+    enum { MANY_READERS = 3 };
+    const struct an_tensor *n = w->g->node[id], *un = w->g->node[user];
+    if (n->op != AN_OP_CAST || un->op != AN_OP_MATMUL || !an_matmul_is_gemm(w, un)) return false;
+    const int32_t leaf = an_base(w, n->src[0]);
+    if (!an_is_leaf(w, leaf) || !packing_casts((an_dtype)w->g->node[leaf]->dtype, (an_dtype)n->dtype)) return false;
+    if (!w->rq->target->library_gemm) return true;
+    return w->node[id].n_uses < (w->rq->recompute ? MANY_READERS : 2) && an_gating_of(w, user) == AN_GATES_NOT;
+}
+
+bool an_is_operand(an_planner *w, int32_t id)
+{
+    const an_planner_node *wn = &w->node[id];
+    for (int u = 0; u < wn->n_uses; u++) {
+        const int32_t user = w->use[wn->first_use + u];
+        const struct an_tensor *un = w->g->node[user];
+        if (un->op == AN_OP_PICK || cast_is_folded(w, id, user)) continue;
+        for (int s = 0; s < un->n_src; s++)
+            if (an_base(w, un->src[s]) == id && an_reads_memory(w, user, s)) return true;
+    }
+    return false;
+}
+
+/* Does every reader of `id` read its upper or its lower rows? */
+static bool is_read_in_halves(an_planner *w, int32_t id)
+{
+    const an_planner_node *wn = &w->node[id];
+    const int64_t half = w->g->node[id]->numel / 2;
+    bool read[2] = {false, false};
+    for (int u = 0; u < wn->n_uses; u++) {
+        const struct an_tensor *user = w->g->node[w->use[wn->first_use + u]];
+        for (int s = 0; s < user->n_src; s++) {
+            if (an_base(w, user->src[s]) != id) continue;
+            const an_view v = an_view_of(w, user->src[s], false);
+            if (!v.affine || w->g->node[user->src[s]]->numel != half || (v.offset != 0 && v.offset != half))
+                return false;
+            read[v.offset == half] = true;
+        }
+    }
+    return read[0] && read[1];
+}
+
+an_gating an_gating_of(an_planner *w, int32_t product)
+{
+    const an_target *t = w->rq->target;
+    const struct an_tensor *n = w->g->node[product];
+    if (!t->gates || n->op != AN_OP_MATMUL || n->dtype != AN_BF16 || n->rank != 2 || n->shape[0] % 2 || n->deferred ||
+        w->node[product].stride || w->node[product].transposed || w->rq->unfused || an_is_root_base(w, product))
+        return AN_GATES_NOT;
+    const an_gating g = t->gates(t, n->shape[0], n->shape[1], w->g->node[n->src[0]]->shape[1]);
+    return g != AN_GATES_NOT && is_read_in_halves(w, product) ? g : AN_GATES_NOT;
+}
+
 const char *an_scope_of(const an_planner *w, int32_t id)
 {
     int32_t s = w->g->node[id]->scope;

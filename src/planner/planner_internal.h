@@ -165,6 +165,10 @@ bool an_is_inlinable(const an_planner *w, int32_t id);
 bool an_is_concat_kernel(const an_planner *w, int32_t id); /* a CONCAT with launches of its own */
 /* Does `user` need its source in memory, not as an expression? */
 bool an_reads_memory(const an_planner *w, int32_t user, int source);
+bool an_is_operand(an_planner *w,
+                   int32_t id); /* such a reader it has, but for GEMMs that cast a leaf as they load it */
+/* Whether the device applies a gate as it stores this product, whose readers take its upper and its lower rows. */
+an_gating an_gating_of(an_planner *w, int32_t product);
 const char *an_scope_of(const an_planner *w, int32_t id); /* the name scope in which it was built */
 /* Rows and columns of an elementwise group over `shape`, of n's rank: outer axes are folded into short rows. */
 void an_fold_short_rows(const struct an_tensor *n, const int32_t *shape, int64_t *rows, int64_t *cols);

@@ -15,7 +15,7 @@
  * again would save nothing. Row reductions beneath a selected value (a norm's mean) are small and are stored.
  *
  * A product is computed again where that is the beginning of the launch that reads it: gate and up of a SwiGLU, on a
- * device that gates the halves of a product's rows as it is stored (an_target.gates_rows). Neither pass then writes
+ * device that gates the halves of a product's rows as it is stored (an_target.gates). Neither pass then writes
  * them: with a short sum the arithmetic takes less time than writing and reading the result would. A longer sum takes
  * more, and is computed again for the memory alone (AN_RECOMPUTE_ON).
  *
@@ -24,9 +24,7 @@
 #include "planner/planner_internal.h"
 
 enum {
-    DEPTH = 4,               /* a cast, then a sigmoid and what is made of it */
-    SHORT_SUM = 256,         /* of a product that costs no time to compute again (measured at 97; at 512 it does) */
-    LEAST_ELEMENTS = 1 << 23 /* of its result: a smaller one is too few tiles to be gated */
+    DEPTH = 4 /* a cast, then a sigmoid and what is made of it */
 };
 
 /* Itself, or through values that are computed where they are read (casts, a sigmoid). */
@@ -77,47 +75,30 @@ static int32_t gradient_of(const an_planner *w, int32_t id)
     return group;
 }
 
-/* Does every reader of `id` read its upper or its lower rows? */
-static bool is_read_in_halves(an_planner *w, int32_t id)
+/* Whether the operand is read as it is in memory: in bf16, in rows that begin on 16 bytes. A product of what it casts, or copies,
+ * first is the library's. */
+static bool is_read_as_stored(an_planner *w, int32_t src)
 {
-    const an_planner_node *wn = &w->node[id];
-    const int64_t half = w->g->node[id]->numel / 2;
-    bool read[2] = {false, false};
-    for (int u = 0; u < wn->n_uses; u++) {
-        const struct an_tensor *user = w->g->node[w->use[wn->first_use + u]];
-        for (int s = 0; s < user->n_src; s++) {
-            if (an_base(w, user->src[s]) != id) continue;
-            const an_view v = an_view_of(w, user->src[s], false);
-            if (!v.affine || w->g->node[user->src[s]]->numel != half || (v.offset != 0 && v.offset != half))
-                return false;
-            read[v.offset == half] = true;
-        }
-    }
-    return read[0] && read[1];
+    enum { VECTOR = 8 };
+    const an_view v = an_view_of(w, src, false);
+    const int64_t along[2] = {v.stride[0], v.stride[1]};
+    if (!v.affine || v.dtype != AN_BF16 || v.offset % VECTOR || (!an_is_leaf(w, v.base) && !w->node[v.base].stored))
+        return false;
+    return (along[1] == 1 && along[0] % VECTOR == 0) || (along[0] == 1 && along[1] % VECTOR == 0);
 }
 
-static int32_t sum_of(const an_planner *w, int32_t product)
-{
-    return w->g->node[w->g->node[product]->src[0]]->shape[1];
-}
-
-static bool is_short(const an_planner *w, int32_t product)
-{
-    return sum_of(w, product) <= SHORT_SUM;
-}
-
-static bool is_gated_product(an_planner *w, int32_t id)
+static an_gating gating_of(an_planner *w, int32_t id)
 {
     const an_planner_node *wn = &w->node[id];
     const struct an_tensor *n = w->g->node[id];
-    if (!wn->live || n->op != AN_OP_MATMUL || n->dtype != AN_BF16 || n->rank != 2 || !wn->stored || wn->operand)
-        return false;
-    if (!is_short(w, id) && w->rq->recompute == AN_RECOMPUTE_CHEAP) return false;
-    if (sum_of(w, id) > w->rq->target->gates_rows || n->shape[0] % 2 || n->numel < LEAST_ELEMENTS) return false;
-    if (wn->group < 0 || wn->group > w->loss_group || w->group[wn->group].kind != AN_FUSION_GEMM || wn->stride ||
-        wn->transposed || n->deferred || w->group[wn->group].n_members != 1 || w->rq->unfused)
-        return false;
-    return gradient_of(w, id) > w->loss_group && is_read_in_halves(w, id);
+    if (!wn->live || n->op != AN_OP_MATMUL || !wn->stored || wn->operand || wn->group < 0 ||
+        wn->group > w->loss_group || w->group[wn->group].kind != AN_FUSION_GEMM || w->group[wn->group].n_members != 1)
+        return AN_GATES_NOT;
+    const an_gating g = an_gating_of(w, id);
+    if (g == AN_GATES_NOT || (g != AN_GATES_AGAIN && w->rq->recompute == AN_RECOMPUTE_CHEAP)) return AN_GATES_NOT;
+    return gradient_of(w, id) > w->loss_group && is_read_as_stored(w, n->src[0]) && is_read_as_stored(w, n->src[1])
+               ? g
+               : AN_GATES_NOT;
 }
 
 static an_status list_outputs(an_planner *w)
@@ -138,9 +119,10 @@ an_status an_pass_remat_select(an_planner *w)
     bool *needed = AN_NEW_ARRAY(&w->scratch, bool, w->g->n + 1);
     if (!needed) return an_fail_nomem(w->err, "the planner", (size_t)w->g->n);
     for (int32_t id = 0; w->rq->recompute && id < w->g->n; id++) {
-        if (!is_gated_product(w, id)) continue;
+        const an_gating g = gating_of(w, id);
+        if (g == AN_GATES_NOT) continue;
         w->node[id].remat = 1;
-        for (int s = 0; s < w->g->node[id]->n_src && is_short(w, id); s++)
+        for (int s = 0; s < w->g->node[id]->n_src && g == AN_GATES_AGAIN; s++)
             needed[an_base(w, w->g->node[id]->src[s])] = true;
     }
     for (int32_t id = 0; w->rq->recompute && id < w->g->n; id++) {

@@ -22,11 +22,12 @@ double an_device_busy_seconds(const an_ctx *cx)
     return cx && cx->device && cx->backend->busy_seconds ? cx->backend->busy_seconds(cx->device) : -1;
 }
 
-int64_t an_gates_rows(const an_tensor *x)
+bool an_gates_rows(const an_tensor *x, int64_t m, int64_t n, int64_t k)
 {
     const an_ctx *cx = x->g->owner;
-    if (!cx->device || x->g->matmul_dtype != AN_BF16 || x->dtype == AN_F64) return 0;
-    return cx->backend->target(cx->device)->gates_rows;
+    if (!cx->device || x->g->matmul_dtype != AN_BF16 || x->dtype == AN_F64) return false;
+    const an_target *t = cx->backend->target(cx->device);
+    return t->gates && t->gates(t, m, n, k) != AN_GATES_NOT;
 }
 
 bool an_mac_state(int *thermal, int *low_power)

@@ -10,11 +10,20 @@
 #include <anneal_tools.h>
 #include "runtime/context.h"
 #include "device/cuda/cuda_internal.h"
+#include "codegen/cuda_modules.h"
+#include "shim/nvrtc.h"
+
+static nvrtc compiler; /* the real one, which takes the texts of gates; library NULL: there is none */
 
 static int start(void **state)
 {
+    char why[512];
     (void)state;
     fake_build();
+    if (nvrtc_open(&compiler, why, sizeof why)) {
+        print_message("texts of gates are NOT compiled here: %s\n", why);
+        compiler.library = NULL;
+    }
     return 0;
 }
 
@@ -216,10 +225,24 @@ typedef struct pairs {
 } pairs;
 typedef enum gradient { NO_GRADIENT, FROM_KEPT, AGAIN } gradient; /* of the weights; AGAIN: with recompute=on */
 
+static void compile_pair(const an_plan *p, const an_plan_step *loop, const an_gemm_pair *pair)
+{
+    an_text text = {0};
+    char *log = NULL;
+    an_render_pair_module(p, loop, pair->arg, pair->keep, pair->gemm.narrow, pair->gemm.a_along_k, pair->gemm.b_along_k,
+                          true, &text);
+    assert_false(text.failed);
+    char *cubin = nvrtc_cubin_for(&compiler, text.data, "a gated product", "sm_90a", 0, &log);
+    if (!cubin || !log || strstr(log, "warning") || !strstr(log, " 0 bytes spill stores"))
+        fail_msg("a gate: %s", log ? log : "no log");
+    free(cubin), free(log), an_text_free(&text);
+}
+
 /* silu(gate) up of [gate; up] = w x, [2I,N], and with `gradient` the gradient of w: pairs of a GEMM and the step behind it.
- * `stored`: x is stored as [K,N], a mixer's, or as [N,K], an MLP's. */
+ * `stored`: x is stored as [K,N], a mixer's, or as [N,K], an MLP's; `kept`: the dtype of w. */
 typedef enum stored { COLUMNS, ROWS } stored;
-static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, gradient how)
+typedef enum gate { SILU, SIGMOID, RELU } gate;
+static pairs pairs_with(int arch, int32_t I, int32_t N, int32_t K, stored rows, gradient how, gate by, an_dtype kept)
 {
     char generation[8];
     pairs f = {0};
@@ -232,14 +255,18 @@ static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, gr
                                        .verify = true,
                                        .recompute = how == AGAIN ? "on" : "off"});
     assert_non_null(cx);
-    an_tensor *w = an_param(cx, "w", AN_BF16, AN_SHAPE(K, 2 * I), AN_ZEROS),
+    an_tensor *w = an_param(cx, "w", kept, AN_SHAPE(K, 2 * I), AN_ZEROS),
               *x = an_param(cx, "x", AN_BF16, rows ? AN_SHAPE(N, K) : AN_SHAPE(K, N), AN_ZEROS),
               *down = an_param(cx, "down", AN_BF16, AN_SHAPE(64, I), AN_ZEROS);
-    assert_int_equal(an_gates_rows(x), 0);
+    assert_false(an_gates_rows(x, 256, 33024, 97));
     an_set_policy(cx, (an_policy){.matmul = AN_BF16});
-    assert_int_equal(an_gates_rows(x), arch == 90 ? AN_CUDA_LONGEST_PAIR_SUM : 0);
-    an_tensor *both = an_matmul(an_transpose(w, 0, 1), rows ? an_transpose(x, 0, 1) : x); /* [2I,N] */
-    an_tensor *h = an_mul(an_silu(an_slice(both, 0, 0, I)), an_slice(both, 0, I, 2 * I)), *y = an_matmul(down, h);
+    assert_int_equal(an_gates_rows(x, 256, 33024, 97), arch == 90);
+    assert_false(an_gates_rows(x, 256, 33024, 1025));
+    an_tensor *weights = an_transpose(an_cast(w, AN_BF16), 0, 1),
+              *both = an_matmul(weights, rows ? an_transpose(x, 0, 1) : x), /* [2I,N] */
+                  *g = an_slice(both, 0, 0, I);
+    g = by == SILU ? an_silu(g) : by == RELU ? an_relu(g) : an_sigmoid(g);
+    an_tensor *h = an_mul(g, an_slice(both, 0, I, 2 * I)), *y = an_matmul(down, h);
     an_tensor *loss = an_mean(an_square(an_cast(y, AN_F32)), AN_ALL), *result = y;
     if (how != NO_GRADIENT) an_backward(loss), result = an_grad(w);
     if (an_eval(result) != AN_OK) fail_msg("%s", an_error(cx));
@@ -250,10 +277,16 @@ static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, gr
         f.n++;
         f.kept += pair.keep;
         f.again += p->step[s].recompute;
+        if (compiler.library && by != SILU) compile_pair(p, &p->step[s + 1], &pair);
     }
     an_close(cx);
     fake_clean();
     return f;
+}
+
+static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, stored rows, gradient how)
+{
+    return pairs_with(arch, I, N, K, rows, how, SILU, AN_BF16);
 }
 
 static void on_hopper_a_gate_over_halves_of_a_product_is_its_end(void **state)
@@ -314,6 +347,21 @@ static void on_hopper_a_gates_gradient_is_the_end_of_its_product(void **state)
     assert_int_equal(pairs_of(90, 128, 33024, 97, COLUMNS, FROM_KEPT).again, 0);
     assert_int_equal(pairs_of(80, 128, 33024, 97, COLUMNS, AGAIN).n, 0);
     assert_int_equal(pairs_of(90, 128, 16384, 97, COLUMNS, AGAIN).again, 0); /* few tiles */
+}
+
+/* Gates that are computed in bf16 are no pass of their own, either; weights in float32 are cast once, in memory. */
+static void on_hopper_gates_in_bf16_and_of_cast_weights_are_the_ends_of_their_products(void **state)
+{
+    (void)state;
+    for (gate by = SIGMOID; by <= RELU; by++)
+        for (gradient how = NO_GRADIENT; how <= AGAIN; how++) {
+            const pairs p = pairs_with(90, 128, 33024, 97, COLUMNS, how, by, AN_BF16);
+            assert_int_equal(p.n, how == AGAIN ? 2 : 1);
+            assert_int_equal(p.again, how == AGAIN);
+        }
+    assert_int_equal(pairs_with(90, 128, 33024, 97, COLUMNS, NO_GRADIENT, SILU, AN_F32).n, 1);
+    assert_int_equal(pairs_with(90, 128, 33024, 97, COLUMNS, AGAIN, SILU, AN_F32).again, 1);
+    assert_int_equal(pairs_with(90, 128, 33028, 97, COLUMNS, AGAIN, SILU, AN_BF16).again, 0);
 }
 
 /* r + w x, [M,N] in bf16 over K, read by a sum down its columns: how many of its products add to r as they store their result. */
@@ -387,6 +435,7 @@ int main(void)
         cmocka_unit_test(the_parts_of_a_long_sum_fill_the_gpu),
         cmocka_unit_test(on_hopper_a_gate_over_halves_of_a_product_is_its_end),
         cmocka_unit_test(on_hopper_a_gates_gradient_is_the_end_of_its_product),
+        cmocka_unit_test(on_hopper_gates_in_bf16_and_of_cast_weights_are_the_ends_of_their_products),
         cmocka_unit_test(on_hopper_any_models_swiglu_is_gated_at_the_end_of_its_product),
     };
     return cmocka_run_group_tests(tests, start, NULL);

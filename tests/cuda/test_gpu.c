@@ -451,10 +451,11 @@ static void products_of_odd_extents_are_near_the_cpus(void **state)
 
 enum { GATED_K = 97, GATED_I = 128, GATED_N = 33088, GATED_OUT = 64 };
 
-/* y = down (silu(gate) up) of [gate; up] = weights x, and the gradient of the weights. On Hopper the gate is the end of the product;
+/* y = down (silu(gate) up), or another gate, of [gate; up] = weights x, and the gradient of the weights. On Hopper the gate is the end of the product;
  * where the gradient is asked for, gate and up are stored beside it, or with recomputation the product is computed again, with the
  * gradient as its end. */
-static void run_gated(const char *device, bool gradient, const char *recompute, float *out)
+typedef enum gate { SILU, SIGMOID, RELU, N_GATES } gate;
+static void run_gated(const char *device, gate by, bool gradient, const char *recompute, float *out)
 {
     static float x[GATED_K * GATED_N], w[2 * GATED_I * GATED_K], v[GATED_OUT * GATED_I];
     for (uint32_t i = 0; i < GATED_K * GATED_N; i++) x[i] = 2 * an_rng_uniform(1, 3, i) - 1;
@@ -467,8 +468,10 @@ static void run_gated(const char *device, bool gradient, const char *recompute, 
               *down = an_cast(an_input(cx, AN_F32, AN_SHAPE(GATED_OUT, GATED_I), v), AN_BF16);
     an_tensor *by_column = an_transpose(an_cast(an_transpose(weights, 0, 1), AN_BF16), 0, 1),
               *both = an_matmul(by_column, all), /* [2I,N] */
-                  *h = an_mul(an_silu(an_slice(both, 0, 0, GATED_I)), an_slice(both, 0, GATED_I, 2 * GATED_I)),
-              *y = an_cast(an_matmul(down, h), AN_F32), *result = y;
+                  *g = an_slice(both, 0, 0, GATED_I);
+    g = by == SILU ? an_silu(g) : by == RELU ? an_relu(g) : an_sigmoid(g);
+    an_tensor *h = an_mul(g, an_slice(both, 0, GATED_I, 2 * GATED_I)), *y = an_cast(an_matmul(down, h), AN_F32),
+              *result = y;
     if (gradient) {
         an_backward(an_mean(an_square(y), AN_ALL));
         result = an_grad(weights);
@@ -484,21 +487,24 @@ static void a_gate_at_the_end_of_a_product_is_near_the_cpus(void **state)
     (void)state;
     static float gpu[GATED_OUT * GATED_N], again[GATED_OUT * GATED_N], cpu[GATED_OUT * GATED_N];
     need_gpu();
-    static const char *const said[] = {"result", "gradient of the weights", "gradient, with the product again"};
-    for (int what = 0; what < 3; what++) {
+    static const char *const said[] = {"result", "gradient of the weights", "gradient, with the product again"},
+                             *const gates[N_GATES] = {"SiLU", "sigmoid", "ReLU"};
+    for (int run = 0; run < 3 * N_GATES; run++) {
+        const int what = run % 3;
+        const gate by = (gate)(run / 3);
         const bool gradient = what > 0;
         const int n = gradient ? 2 * GATED_I * GATED_K : GATED_OUT * GATED_N;
         const char *recompute = what == 2 ? "on" : "off";
         double apart = 0, all = 0;
-        run_gated("cuda", gradient, recompute, gpu);
-        run_gated("cuda", gradient, recompute, again);
-        run_gated("cpu", gradient, recompute, cpu);
+        run_gated("cuda", by, gradient, recompute, gpu);
+        run_gated("cuda", by, gradient, recompute, again);
+        run_gated("cpu", by, gradient, recompute, cpu);
         assert_memory_equal(gpu, again, sizeof *gpu * (size_t)n);
         for (int i = 0; i < n; i++) {
             apart += pow((double)gpu[i] - (double)cpu[i], 2);
             all += pow((double)cpu[i], 2);
         }
-        print_message("# %s: %.1e from the CPU's\n", said[what], sqrt(apart / all));
+        print_message("# %s: %s: %.1e from the CPU's\n", gates[by], said[what], sqrt(apart / all));
         assert_true(all > 0 && sqrt(apart / all) < 1e-2);
     }
 }

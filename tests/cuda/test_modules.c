@@ -251,6 +251,47 @@ static void a_long_row_is_kept_in_shared_memory_where_it_fits_and_nothing_is_spi
     take_long_row(50304, AN_F32, 0);
 }
 
+/* Sums down many columns, four columns a thread, of f32 and bf16: of whole turns of lanes, and with elements left over. */
+static void sums_of_many_columns_compile_four_columns_a_thread(void **state)
+{
+    static const int archs[] = {80, 90, 100};
+    const an_gpu gpu = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true};
+    enum { COLUMNS = 1 << 18 };
+    (void)state;
+    if (!compiler.library) test_skip(NVRTC_ABSENT);
+    for (int i = 0; i < 6; i++) {
+        const int rows = i < 2 ? 16 : i < 4 ? 21 : 5; /* 8 lanes */
+        int sums = 0;
+        an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+        assert_non_null(cx);
+        an_tensor *x = an_param(cx, "x", i % 2 ? AN_F32 : AN_BF16, AN_SHAPE(rows, COLUMNS), AN_ZEROS),
+                  *y = an_param(cx, "y", AN_F32, AN_SHAPE(COLUMNS), AN_ZEROS);
+        if (an_plan(an_add(an_sum(an_square(an_cast(x, AN_F32)), AN_AXIS(0)), y)) != AN_OK)
+            fail_msg("%s", an_error(cx));
+        const an_plan *p = cx->last->plan;
+        for (int s = 0; s < p->n_steps; s++) {
+            const an_kernel *k = &p->kernel[p->step[s].kernel];
+            an_text text = {0};
+            if (k->kind != AN_KERNEL_LOOP || k->u.loop->shape != AN_COL) continue;
+            assert_true(an_render_gpu_launch(k->u.loop, &gpu).vector);
+            assert_int_equal(an_render_gpu_launch(k->u.loop, &gpu).blocks, COLUMNS / 4 / 64);
+            an_render_module(p, &p->step[s], &gpu, "row", &text);
+            assert_false(text.failed);
+            assert_non_null(strstr(text.data, "/* 4 columns a thread */"));
+            for (size_t a = 0; a < AN_COUNT(archs); a++) {
+                char *log = NULL, *cubin = nvrtc_cubin(&compiler, text.data, k->name, archs[a], 0, &log);
+                if (!cubin || !log || strstr(log, "warning") || !strstr(log, " 0 bytes spill stores"))
+                    fail_msg("%d rows for sm_%d: %s", rows, archs[a], log ? log : "no log");
+                free(cubin), free(log);
+            }
+            an_text_free(&text);
+            sums++;
+        }
+        assert_int_equal(sums, 1);
+        an_close(cx);
+    }
+}
+
 /* Channels that are read by eight, in both roles of the operand and with both sizes of its tile; dilated taps; odd channels. */
 static void kernels_of_convolutions_compile(void **state)
 {
@@ -375,6 +416,7 @@ int main(void)
         cmocka_unit_test(attention_on_hopper_has_the_launches_of_its_head),
         cmocka_unit_test(kernels_of_small_steps_compile),
         cmocka_unit_test(kernels_of_a_step_at_the_width_of_gpt2_compile),
+        cmocka_unit_test(sums_of_many_columns_compile_four_columns_a_thread),
         cmocka_unit_test(kernels_of_convolutions_compile),
         cmocka_unit_test(attention_of_float16_takes_tensor_cores_and_that_of_float32_does_not),
         cmocka_unit_test(a_long_row_is_kept_in_shared_memory_where_it_fits_and_nothing_is_spilled),

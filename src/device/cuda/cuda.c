@@ -172,6 +172,11 @@ static bool fuses_bias(const an_target *t, int64_t m, int64_t n, int64_t k)
     return an_cuda_bias_pays(t->backend, m, n, k);
 }
 
+static an_gating gates(const an_target *t, int64_t m, int64_t n, int64_t k)
+{
+    return an_cuda_gates(t->backend, m, n, k);
+}
+
 /* An empty variable counts as unset. */
 static an_status read_variables(an_err *err, an_device *d)
 {
@@ -247,6 +252,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
                             .gemm_scratch = gemm_scratch,
                             .fuses_epilogue = fuses_epilogue,
                             .fuses_bias = fuses_bias,
+                            .gates = gates,
                             .library_conv = library_conv,
                             .side_by_side = true,
                             .in_flight = STEPS_IN_FLIGHT};
@@ -307,7 +313,6 @@ static an_status make_device(an_err *err, an_device *d)
     d->target.exact = d->exact;
     d->has_lt = !d->exact && an_cublaslt_find(&quiet, d->cu.version / 1000, &d->lt) == AN_OK;
     d->target.library_gemm = d->has_lt;
-    d->target.gates_rows = d->has_lt && d->gpu.arch_specific == 90 ? AN_CUDA_LONGEST_PAIR_SUM : 0;
     if (!d->exact && !refused("ANNEAL_CUDNN")) (void)an_cuda_convs_open(&(an_err){0}, d);
     if (!d->has_lt && !d->exact) snprintf(d->note, sizeof d->note, "cuda: %.480s", quiet.text);
     return AN_OK;

@@ -25,8 +25,6 @@
 #include "codegen/render.h"
 #include "kernels/gpu/gemm_hopper_args.h"
 
-/* AN_CUDA_LONGEST_PAIR_SUM: k up to which a GEMM and its gate as one kernel pay (gemm_hopper.c): the library's is up to a tenth faster. */
-enum { AN_CUDA_LONGEST_PAIR_SUM = 1024 };
 enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20, AN_CUDA_GUARD_BYTES = 256 };
 
 /* ANNEAL_CUDA_LAUNCH. */
@@ -167,6 +165,8 @@ an_status an_cuda_conv_run(an_err *err, an_device *d, const an_conv_plan *p, con
 bool an_cuda_fusion_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
 /* The same where the epilogue adds a bias to the f32 sums and rounds them, and no more. */
 bool an_cuda_bias_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
+/* Whether the halves of such a GEMM's rows are gated at its end (an_target.gates). */
+an_gating an_cuda_gates(const an_device *d, int64_t m, int64_t n, int64_t k);
 /* The same when spec and epilogue are known. */
 bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue,
                             const an_gemm_plan *p);

@@ -20,7 +20,10 @@ enum {
     TILE_N = AN_HGEMM_N,
     LEAST_ROUNDS = 2,
     MOST_WIDER = 8,
-    SHORT_SUM = 256, /* multiplied in less time than the end of a gate takes, two slow instructions an element */
+    LONGEST_GATED =
+        1024, /* k up to which a GEMM and its gate as one kernel pay: the library's is up to a tenth faster */
+    SHORT_SUM =
+        256, /* multiplied in less time than the end of a gate takes, two slow instructions an element (measured at 97; not at 512) */
     WIDEST_BAND = 64 /* tile columns: their B stays in the second-level cache */
 };
 
@@ -183,12 +186,17 @@ static bool overlap(const an_plan *p, const an_arg *a, const an_arg *b)
     return slot[0] == slot[1] && slot[0] >= 0 && from[0] < to[1] && from[1] < to[0];
 }
 
+an_gating an_cuda_gates(const an_device *d, int64_t m, int64_t n, int64_t k)
+{
+    if (!is_even(d, m, n, 8) || m % 128 || k < 1 || k > LONGEST_GATED || tiles(m, n) < LEAST_ROUNDS * clusters(d))
+        return AN_GATES_NOT;
+    return k <= SHORT_SUM ? AN_GATES_AGAIN : AN_GATES;
+}
+
 /* The plain bf16 GEMMs that the kernel can run as a pair. */
 static bool can_be_pair(const an_device *d, const an_gemm_spec *s, an_gemm_plan *out)
 {
-    if (d->gpu.arch_specific != 90 || !d->has_lt || s->m % 128 || s->n % 64 || s->k > AN_CUDA_LONGEST_PAIR_SUM)
-        return false;
-    if (s->splits > 1 || tiles(s->m, s->n) < LEAST_ROUNDS * clusters(d)) return false;
+    if (an_cuda_gates(d, s->m, s->n, s->k) == AN_GATES_NOT || s->splits > 1) return false;
     if (!an_cuda_gemm_plan(d, s, NULL, out) || out->mul != AN_BF16 || out->out != AN_BF16 || out->batches != 1)
         return false;
     return !out->cast[0] && !out->cast[1] && out->transposed_at < 0 && out->lda % 8 == 0 && out->ldb % 8 == 0 &&
@@ -223,7 +231,8 @@ bool an_cuda_is_pair(const an_device *d, const an_plan *p, int32_t s, an_gemm_pa
     }
     out->gemm.fused = out->gemm.pair = true;
     const an_gpu_pair form = out->arg >= 0 ? an_render_gpu_can_pair(program, out->arg) : AN_GPU_NO_PAIR;
-    out->gemm.narrow = form == AN_GPU_GATE && !out->keep && spec->k <= SHORT_SUM;
+    out->gemm.narrow =
+        form == AN_GPU_GATE && !out->keep && an_cuda_gates(d, spec->m, spec->n, spec->k) == AN_GATES_AGAIN;
     out->reads = form == AN_GPU_GATE_GRADIENT;
     for (int i = 0; i < loop->n_args; i++)
         if (loop->arg[i].offset % 16) return false; /* moved 16 bytes at a time */
