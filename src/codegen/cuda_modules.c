@@ -55,8 +55,9 @@ void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bo
     an_text_puts(out, an_embed_gemm_hopper_inc);
 }
 
-void an_render_plain_gemm_module(bool a_along_k, bool b_along_k, bool f32, bool split, an_text *out)
+void an_render_plain_gemm_module(bool a_along_k, bool b_along_k, bool f32, bool split, an_dtype bias, an_text *out)
 {
+    if (bias != AN_N_DTYPES) an_text_printf(out, "#define AN_BIAS %s\n", bias == AN_F32 ? "float" : "an_u16");
     hopper_prelude(false, a_along_k, b_along_k, false, out);
     an_text_printf(out, "#define AN_C_F32 %d\n#define AN_SPLIT %d\n", f32, split);
     an_text_puts(out, an_embed_gemm_hopper_plain_inc);

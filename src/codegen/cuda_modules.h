@@ -20,8 +20,9 @@ void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along
 /* The same for a pair: the kernel of the elementwise step `s` as epilogue, whose argument `gemm` is the result (render.h). */
 void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bool keep, bool narrow, bool a_along_k,
                            bool b_along_k, bool aligned, an_text *out);
-/* gemm_hopper.inc with the ends of gemm_hopper_plain.inc: f32: of C; split: gemm stores partial sums, gemm_reduce adds them. */
-void an_render_plain_gemm_module(bool a_along_k, bool b_along_k, bool f32, bool split, an_text *out);
+/* gemm_hopper.inc with the ends of gemm_hopper_plain.inc: f32: of C; split: gemm stores partial sums, gemm_reduce adds them; bias: the
+ * dtype of a bias that is added before the sums are rounded, AN_N_DTYPES: none is. */
+void an_render_plain_gemm_module(bool a_along_k, bool b_along_k, bool f32, bool split, an_dtype bias, an_text *out);
 /* The kernels `cast`(const from *x, to *y, an_i64 n) and `cast_rows`(const from *x, to *y, int rows, cols, from, to):
  * kernels/gpu/cast.inc. */
 void an_render_cast_module(an_dtype from, an_dtype to, an_text *out);

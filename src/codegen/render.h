@@ -63,6 +63,14 @@ an_gpu_pair an_render_gpu_can_pair(const an_loop_kernel *p, int gemm);
 void an_render_gpu_pair_epilogue(const an_loop_kernel *p, int gemm, bool keep, an_text *out);
 void an_render_gpu_pair_gradient(const an_loop_kernel *p, int gemm, an_text *out);
 
+/* An epilogue that adds a bias, a number a column, to f32 sums and stores them rounded to bf16, and no more: which arguments these
+ * are, and how far rows of the result lie apart. False: it is another. */
+typedef struct an_gpu_bias {
+    int bias, sum;
+    int64_t row;
+} an_gpu_bias;
+bool an_render_gpu_is_bias(const an_loop_kernel *p, an_gpu_bias *out);
+
 /* An elementwise op's kernel expression with its operands' texts in place of a, b, c. */
 void an_render_expression(const char *expression, const char *a, const char *b, const char *c, an_text *out);
 

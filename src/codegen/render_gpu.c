@@ -463,6 +463,26 @@ bool an_render_gpu_can_fuse_epilogue(const an_loop_kernel *p)
     return stores && sums_of(p).first >= 0;
 }
 
+bool an_render_gpu_is_bias(const an_loop_kernel *p, an_gpu_bias *out)
+{
+    const sums s = sums_of(p);
+    int64_t across, along;
+    if (p->shape != AN_TILE || s.first < 0 || s.bias < 0) return false;
+    *out = (an_gpu_bias){.bias = p->ins[s.load].arg, .sum = -1};
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (is_of_sums(&s, i)) continue;
+        if (in->kind != AN_INS_STORE || out->sum >= 0 || in->a != s.first || p->arg[in->arg].dtype != AN_BF16 ||
+            !an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &across) ||
+            !an_ix_stride(&p->ix, in->ix, AN_VAR_ROW, &out->row) || across != 1 || p->ix.expr[in->ix].lo != 0)
+            return false;
+        out->sum = in->arg;
+    }
+    const an_ix from = p->ins[s.load].ix;
+    return out->sum >= 0 && an_ix_stride(&p->ix, from, AN_VAR_COL, &along) && along == 1 && p->ix.expr[from].lo == 0 &&
+           p->ix.expr[from].hi == p->cols - 1;
+}
+
 static bool is_read_ahead(const an_loop_kernel *p, const sums *s, int i)
 {
     return p->ins[i].kind == AN_INS_LOAD && an_gpu_is_vector_access(p, &p->ins[i], AN_WIDE) && !is_of_sums(s, i);

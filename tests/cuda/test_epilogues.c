@@ -30,6 +30,7 @@ static int start(void **state)
 typedef struct found {
     int gemms, fused, stored; /* stored: tensors that fused epilogues store */
     int plain, parts;         /* parts: of k, over all plain GEMMs */
+    int biased;               /* plain ones that add a bias */
     int64_t scratch_bytes;    /* of the last fused step */
 } found;
 
@@ -73,6 +74,7 @@ static found step_with(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmu
         if (!an_cuda_gemm_plan(cx->device, &k->u.gemm, epilogue >= 0 ? p->kernel[epilogue].u.loop : NULL, &gemm))
             continue;
         f.plain += gemm.plain;
+        f.biased += gemm.bias >= 0;
         f.parts += gemm.plain ? gemm.splits : 0;
         if (gemm.plain) {
             assert_int_equal(gemm.lda % 8, 0); /* what the copy engine reads, whatever the extents are */
@@ -194,6 +196,17 @@ static void on_hopper_products_of_odd_extents_are_ours(void **state)
     assert_int_equal(step_of(80, 2051, 385, 1537, AN_BF16, 0).plain, 0);
     assert_int_equal(step_of(90, 2051, 385, 1537, AN_F32, 0).plain, 0);
     assert_int_equal(step_of(90, 2051, 33, 31, AN_BF16, 0).plain, 0); /* tiles would be nearly empty */
+}
+
+/* So do their biases: nothing is stored in f32 for them. */
+static void on_hopper_products_of_odd_extents_add_their_bias(void **state)
+{
+    (void)state;
+    assert_int_equal(step_with(90, 2051, 384, 1537, AN_BF16, 0, BIASES).biased, 2);
+    assert_int_equal(step_with(90, 2051, 384, 1537, AN_BF16, 0, BIASES_BF16).biased, 2);
+    assert_int_equal(step_with(90, 2051, 384, 1537, AN_BF16, 1, BIASES).biased, 2); /* x as gemm.inc reads it */
+    assert_int_equal(step_with(90, 2051, 384, 1536, AN_BF16, 0, BIASES).biased, 0);
+    assert_int_equal(step_with(80, 2051, 384, 1537, AN_BF16, 0, BIASES).biased, 0);
 }
 
 /* x begins 2 bytes behind a multiple of 16: its product is the library's, in the same layout. */
@@ -431,6 +444,7 @@ int main(void)
         cmocka_unit_test(elsewhere_and_where_it_does_not_pay_they_are_the_librarys),
         cmocka_unit_test(an_operand_that_begins_between_16_bytes_is_read_another_way),
         cmocka_unit_test(on_hopper_products_of_odd_extents_are_ours),
+        cmocka_unit_test(on_hopper_products_of_odd_extents_add_their_bias),
         cmocka_unit_test(an_odd_operand_that_begins_between_16_bytes_is_the_librarys),
         cmocka_unit_test(the_parts_of_a_long_sum_fill_the_gpu),
         cmocka_unit_test(on_hopper_a_gate_over_halves_of_a_product_is_its_end),

@@ -249,19 +249,22 @@ static void plain_gemms_for_hopper_compile_and_keep_their_sums_in_registers(void
     const size_t capacity = 1u << 18;
     (void)state;
     if (!compiler.library) test_skip(NVRTC_ABSENT);
-    for (int form = 0; form < 16; form++) {
-        const int f32 = form & 1, split = form >> 1 & 1, a_along_k = form >> 2 & 1, b_along_k = form >> 3;
+    for (int form = 0; form < 20; form++) { /* the last four: with a bias */
+        static const char *const biases[] = {"#define AN_BIAS float\n", "#define AN_BIAS an_u16\n"};
+        const bool bias = form >= 16;
+        const int f32 = !bias && form & 1, split = form >> 1 & 1, a_along_k = bias || (form >> 2 & 1),
+                  b_along_k = bias || form >> 3;
         char *text = malloc(capacity), *log = NULL, what[96];
         long spilled = 0;
         assert_non_null(text);
         size_t at = (size_t)snprintf(text, capacity,
-                                     "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 0\n"
+                                     "%s#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 0\n"
                                      "#define AN_PAIR 0\n#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n"
                                      "#define AN_C_F32 %d\n#define AN_SPLIT %d\n",
-                                     a_along_k, b_along_k, f32, split);
+                                     bias ? biases[form & 1] : "", a_along_k, b_along_k, f32, split);
         for (size_t i = 0; i < COUNT_OF(files); i++) kernel_append(text, capacity, &at, files[i]);
-        snprintf(what, sizeof what, "a plain GEMM for Hopper, %s%s, A along %c, B along %c", f32 ? "f32" : "bf16",
-                 split ? " in parts" : "", a_along_k ? 'k' : 'm', b_along_k ? 'k' : 'n');
+        snprintf(what, sizeof what, "a plain GEMM for Hopper, %s%s%s, A along %c, B along %c", f32 ? "f32" : "bf16",
+                 split ? " in parts" : "", bias ? ", with a bias" : "", a_along_k ? 'k' : 'm', b_along_k ? 'k' : 'n');
         char *cubin = nvrtc_cubin_for(&compiler, text, "gemm_hopper", "sm_90a", 0, &log);
         if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
             fail_msg("%s: %s", what, log ? log : "no log");

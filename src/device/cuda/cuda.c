@@ -169,7 +169,7 @@ static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k, 
 
 static bool fuses_bias(const an_target *t, int64_t m, int64_t n, int64_t k)
 {
-    return an_cuda_bias_pays(t->backend, m, n, k);
+    return an_cuda_bias_pays(t->backend, m, n, k) || an_cuda_is_odd(t->backend, m, n, k);
 }
 
 static an_gating gates(const an_target *t, int64_t m, int64_t n, int64_t k)

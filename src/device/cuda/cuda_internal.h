@@ -123,7 +123,10 @@ typedef struct an_gemm_plan {
     uint8_t mul, out;  /* dtypes of operands and result as cuBLASLt sees them */
     bool a_along_k, b_along_k;
     int64_t lda, ldb, ldc;
-    int32_t addend, sum;   /* arguments of the epilogue: beta C of the library, and the sum; -1: no such epilogue */
+    int32_t addend,
+        bias; /* arguments of the epilogue: beta C of the library; a bias that a plain kernel adds; -1: no such epilogue */
+    int32_t sum; /* ... and the result; -1: the GEMM's own */
+    uint8_t bias_dtype;
     bool fused;            /* gemm_hopper.inc runs it instead of the library, with the epilogue fused */
     bool pair;             /* ... with that of the next step, which reads rows r and m / 2 + r (an_cuda_is_pair) */
     bool narrow;           /* ... with narrower tiles */
@@ -165,6 +168,8 @@ an_status an_cuda_conv_run(an_err *err, an_device *d, const an_conv_plan *p, con
 bool an_cuda_fusion_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
 /* The same where the epilogue adds a bias to the f32 sums and rounds them, and no more. */
 bool an_cuda_bias_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
+/* Whether the product of a layer, whose operands lie along k, has extents for which the library is slow: its bias is added at no cost. */
+bool an_cuda_is_odd(const an_device *d, int64_t m, int64_t n, int64_t k);
 /* Whether the halves of such a GEMM's rows are gated at its end (an_target.gates). */
 an_gating an_cuda_gates(const an_device *d, int64_t m, int64_t n, int64_t k);
 /* The same when spec and epilogue are known. */

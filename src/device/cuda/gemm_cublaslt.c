@@ -87,6 +87,20 @@ static bool adds_in_place(const an_gemm_spec *s, const an_loop_kernel *e, an_gem
     return true;
 }
 
+/* Whether our kernel of odd extents adds the bias that the epilogue does, and rounds. */
+static bool adds_bias(const an_gemm_spec *s, const an_loop_kernel *e, an_gemm_plan *out)
+{
+    an_gpu_bias end;
+    if (!out->plain || e->rows != s->m || e->cols != s->n || !an_render_gpu_is_bias(e, &end)) return false;
+    const uint8_t dtype = e->arg[end.bias].dtype;
+    if (dtype != AN_F32 && dtype != AN_BF16) return false;
+    out->bias = end.bias;
+    out->bias_dtype = dtype;
+    out->sum = end.sum;
+    out->ldc = end.row;
+    return true;
+}
+
 /* Into how many parts gemm_tf32.inc splits the sum over k; 0: it does not run this GEMM. It runs those of weight gradients:
  * operands contiguous along m and n, a long sum, tiles that fill the GPU. The split assumes 132 multiprocessors, whatever
  * the GPU has, so that the bits depend on the shape alone. */
@@ -120,7 +134,7 @@ bool an_cuda_gemm_plan(const an_device *d, const an_gemm_spec *s, const an_loop_
     /* The product of two float16 numbers is exact in f32, so float16 tensor cores give what an f32 multiply gives. */
     const bool half = s->mul_dtype == AN_F32 && dtype[0] == AN_F16 && dtype[1] == AN_F16;
     const uint8_t mul = half ? AN_F16 : s->mul_dtype;
-    *out = (an_gemm_plan){.mul = mul, .out_at = -1, .addend = -1, .transposed_at = -1};
+    *out = (an_gemm_plan){.mul = mul, .out_at = -1, .addend = -1, .bias = -1, .sum = -1, .transposed_at = -1};
     if (s->m < 1 || s->n < 1 || s->k < 1 || !one_batch(s, out)) return false;
     if (s->mul_dtype != AN_F32 && s->mul_dtype != AN_BF16) return false;
     for (int i = 0; i < 2; i++)
@@ -157,6 +171,8 @@ bool an_cuda_gemm_plan(const an_device *d, const an_gemm_spec *s, const an_loop_
     } else if (adds_in_place(s, epilogue, out)) {
         out->out = (uint8_t)tile_dtype(epilogue);
         out->ldc = s->n;
+    } else if (adds_bias(s, epilogue, out)) {
+        out->out = AN_BF16;
     } else {
         out->out = tile_dtype(epilogue) == mul ? mul : AN_F32;
         out->ldc = s->n;

@@ -94,9 +94,16 @@ static bool pad_cast(const an_gemm_plan *p, int i, int64_t inner, int64_t outer,
     return outer * *ld <= INT32_MAX && (i ? p->ldb : p->lda) <= INT32_MAX;
 }
 
+enum { LEAST = 32 }; /* an extent below that leaves a tile nearly empty */
+
+bool an_cuda_is_odd(const an_device *d, int64_t m, int64_t n, int64_t k)
+{
+    return d->gpu.arch_specific == 90 && d->has_lt && m >= LEAST && n >= LEAST && k >= LEAST && (n % 8 || k % 8) &&
+           m <= INT32_MAX && n <= INT32_MAX;
+}
+
 bool an_cuda_plain_pays(const an_device *d, const an_gemm_spec *s, an_gemm_plan *p)
 {
-    enum { LEAST = 32 }; /* below that a tile is nearly empty */
     const int64_t inner_a = p->a_along_k ? s->k : s->m, outer_a = p->a_along_k ? s->m : s->k,
                   inner_b = p->b_along_k ? s->k : s->n, outer_b = p->b_along_k ? s->n : s->k;
     int64_t ld[2] = {p->lda, p->ldb};

@@ -308,7 +308,8 @@ static an_status lower_plain_gemm(an_err *err, an_exec *e, int32_t step, an_gemm
     uint32_t blocks;
     struct an_gemm_hopper_args args = an_cuda_plain_args(e->d, g, p, add, wide, false, &blocks);
     an_text text = {0};
-    an_render_plain_gemm_module(p->a_along_k, p->b_along_k, p->out == AN_F32, split, &text);
+    an_render_plain_gemm_module(p->a_along_k, p->b_along_k, p->out == AN_F32, split,
+                                p->bias < 0 ? AN_N_DTYPES : (an_dtype)p->bias_dtype, &text);
     stream_op *c = new_kernel(e, step, &text, an_cuda_step_name(e->plan, s), "gemm", 5, &args, sizeof args);
     if (!c) return an_cuda_no_memory_for_launches(err);
     const int32_t module = c->module;
@@ -318,7 +319,8 @@ static an_status lower_plain_gemm(an_err *err, an_exec *e, int32_t step, an_gemm
     c->shared_bytes = AN_HGEMM_SHARED;
     c->gemm = p;
     c->scratch = p->workspace_at + an_cuda_plain_scratch(g, p);
-    const ref refs[5] = {at[0], at[1], {.slot = REF_PARAMS}, split ? at[4] : at[3], split ? at[4] : at[2]};
+    const ref added_to = p->bias < 0 ? at[3] : ref_of(s, s->n_gemm_args + p->bias);
+    const ref refs[5] = {at[0], at[1], {.slot = REF_PARAMS}, split ? at[4] : added_to, split ? at[4] : at[2]};
     memcpy(c->refs, refs, sizeof refs);
     if (!split) return AN_OK;
     args = an_cuda_plain_args(e->d, g, p, add, wide, true, &blocks);
@@ -333,7 +335,7 @@ static an_status lower_plain_gemm(an_err *err, an_exec *e, int32_t step, an_gemm
     r->blocks[2] = 1;
     r->threads = AN_HGEMM_REDUCE;
     r->scratch = c->scratch;
-    const ref sums[4] = {at[4], at[3], at[2], {.slot = REF_PARAMS}};
+    const ref sums[4] = {at[4], added_to, at[2], {.slot = REF_PARAMS}};
     memcpy(r->refs, sums, sizeof sums);
     return AN_OK;
 }
@@ -348,7 +350,7 @@ static an_status lower_gemm(an_err *err, an_exec *e, int32_t step, const an_gemm
     if (p->cast[1]) AN_TRY(lower_cast(err, e, step, p, 1, g->b_dtype));
     if (p->fused) return lower_fused_gemm(err, e, step, p);
     ref at[5] = {operand(s, p, 0), operand(s, p, 1)}; /* A, B, C, addend, workspace */
-    at[2] = p->out_at >= 0 ? in_scratch(s, p->out_at) : ref_of(s, p->addend >= 0 ? s->n_gemm_args + p->sum : 2);
+    at[2] = p->out_at >= 0 ? in_scratch(s, p->out_at) : ref_of(s, p->sum >= 0 ? s->n_gemm_args + p->sum : 2);
     at[3] = p->addend >= 0 ? ref_of(s, s->n_gemm_args + p->addend) : at[2];
     at[4] = in_scratch(s, p->workspace_at);
     if (p->split_k && aligned(s, 0, s->n_args)) return lower_tf32_gemm(err, e, step, p, at);
@@ -419,7 +421,7 @@ static an_status lower_step(an_err *err, an_exec *e, int32_t step)
     if (k->kind == AN_KERNEL_GEMM && k->u.gemm.window.by_library) return lower_conv(err, e, step);
     if (k->kind == AN_KERNEL_GEMM &&
         an_cuda_gemm_plan(e->d, &k->u.gemm, s->epilogue >= 0 ? e->plan->kernel[s->epilogue].u.loop : NULL, &gemm) &&
-        (!gemm.fused || aligned(s, 0, 2))) /* else gemm.inc, which needs no scratch */
+        ((!gemm.fused && gemm.bias < 0) || aligned(s, 0, 2))) /* else gemm.inc, which needs no scratch */
         return lower_gemm(err, e, step, &gemm);
     const char *why = an_gpu_step_make(e->plan, s, &e->gpu, &g);
     if (why)
