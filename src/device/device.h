@@ -66,9 +66,9 @@ typedef struct an_target {
     size_t (*gemm_scratch)(const struct an_target *t, const an_kernel *k, const an_loop_kernel *epilogue);
     bool library_gemm; /* a library runs the GEMMs, an epilogue would be a launch of its own: do not fuse it */
     /* Exceptions to library_gemm, by shape [m,k] x [k,n] of GEMMs of bf16 operands: those that this device runs with a fused
-     * epilogue; `f32`: whose sums are f32, to which a bias is added before they are rounded. fuses_bias: those to whose f32 sums it
-     * adds a bias, and rounds them, and no more. */
-    bool (*fuses_epilogue)(const struct an_target *t, int64_t m, int64_t n, int64_t k, bool f32);
+     * epilogue, in which sums that are f32 get a bias and are rounded first. fuses_bias: those to whose f32 sums it adds a bias, and
+     * rounds them, and no more. */
+    bool (*fuses_epilogue)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
     bool (*fuses_bias)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
     /* Whether the halves of the rows of a bf16 GEMM, [m,k] x [k,n], are gated as it is stored. NULL: never. */
     an_gating (*gates)(const struct an_target *t, int64_t m, int64_t n, int64_t k);

@@ -424,7 +424,7 @@ static void open_own_epilogue(const an_planner *w, int32_t id, an_fusion_group *
     if (in_backward(w, id) || !t->library_gemm || !t->fuses_epilogue || a->dtype != AN_BF16 || b->dtype != AN_BF16 ||
         (!f32 && n->dtype != AN_BF16) || b->numel != k * gr->cols)
         return;
-    const bool any = t->fuses_epilogue(t, gr->rows, gr->cols, k, f32);
+    const bool any = t->fuses_epilogue(t, gr->rows, gr->cols, k);
     gr->rounds = f32;
     gr->bias_only = !any;
     gr->closed = !any && !(f32 && t->fuses_bias && t->fuses_bias(t, gr->rows, gr->cols, k));

@@ -6,7 +6,10 @@
 
 #include "cuda/fake.h"
 
+#include <anneal_import.h>
 #include <math.h>
+
+#include "runtime/context.h"
 
 typedef struct conv {
     int images, h, w, c, o, kernel, stride, pad, dilation, groups;
@@ -204,9 +207,85 @@ static void a_call_that_fails_is_a_sentence_that_says_how_to_go_on(void **state)
     }
 }
 
+/* An imported convolution in bf16 of two images with 3 channels, 20 x 20, by 8 windows of 7 x 7: its result, and how many channels the
+ * library, or another, reads (*by_library). */
+enum { IMAGE = 2 * 3 * 20 * 20, WINDOWS = 8 * 3 * 7 * 7, RESULT = 2 * 8 * 10 * 10 };
+static int64_t channels_of(const char *device, float *result, bool *by_library)
+{
+#define SIZES(a, b, c, d) "[{'as_int':" #a "},{'as_int':" #b "},{'as_int':" #c "},{'as_int':" #d "}]"
+#define META(name, sizes) "'" name "':{'dtype':7,'sizes':" sizes ",'strides':[]}"
+#define ARG(name)         "{'as_tensor':{'name':'" name "'}}"
+    static const char described[] =
+        "{'model':{'schema_version':{'major':8,'minor':0},'verifiers':['TRAINING'],'graph_module':{'graph':{'nodes':["
+        "{'target':'aten.conv2d.default','inputs':[{'name':'input','arg':" ARG("x") "},{'name':'weight','arg':" ARG(
+            "w") "},{'name':'stride','arg':{'as_ints':[2,2]}},{'name':'padding','arg':{'as_ints':[3,3]}}],"
+                 "'outputs':[" ARG("y") "],'metadata':{}}],'tensor_values':{" META("x", SIZES(2, 3, 20, 20)) "," META(
+                     "w", SIZES(8, 3, 7,
+                                7)) "," META("y",
+                                             SIZES(2, 8, 10,
+                                                   10)) "}},'signature':{'input_specs':["
+                                                        "{'user_input':{'arg':" ARG("x") "}},{'user_input':{'arg':" ARG(
+                                                            "w") "}}],"
+                                                                 "'output_specs':[{'user_output':{'arg':" ARG(
+                                                                     "y") "}}]}}},'weights':{'config':{}},'constants':{"
+                                                                          "'config':{}}}";
+    char graph[sizeof described];
+    for (size_t i = 0; i < sizeof graph; i++) graph[i] = described[i] == '\'' ? '"' : described[i];
+    static float x[IMAGE], w[WINDOWS];
+    char why[AN_IMPORT_WHY];
+    int64_t channels = 0;
+    for (int i = 0; i < IMAGE; i++) x[i] = (float)(i * 7 % 15 - 7) / 8;
+    for (int i = 0; i < WINDOWS; i++) w[i] = (float)(i * 11 % 13 - 6) / 8;
+    an_import *file = an_import_open_description("graph", graph, strlen(graph), why);
+    if (!file) fail_msg("%s", why);
+    an_ctx *cx = an_open(&(an_options){.device = device, .recompute = "off", .cache_dir = test_path("cache")});
+    an_set_policy(cx, (an_policy){.matmul = AN_BF16});
+    an_import_model *m = an_import_bind(file, cx, why);
+    if (!m) fail_msg("%s", why);
+    an_tensor *in[2] = {an_input(cx, AN_F32, AN_SHAPE(2, 3, 20, 20), x), an_input(cx, AN_F32, AN_SHAPE(8, 3, 7, 7), w)},
+              *out[1] = {NULL};
+    if (an_import_build(m, AN_IMPORT_TRAIN, in, out, why) != AN_OK) fail_msg("%s", why);
+    an_tensor *y = an_cast(out[0], AN_F32);
+    if (an_eval(y) != AN_OK || an_read(y, result, RESULT * sizeof *result) != AN_OK) fail_msg("%s", an_error(cx));
+    const an_plan *p = cx->last->plan;
+    for (int32_t s = 0; s < p->n_steps; s++) {
+        const an_kernel *k = &p->kernel[p->step[s].kernel];
+        if (k->kind != AN_KERNEL_GEMM || !k->u.gemm.window.of) continue;
+        channels = k->u.gemm.window.channels;
+        *by_library = k->u.gemm.window.by_library;
+    }
+    an_import_release(m);
+    an_close(cx);
+    an_import_close(file);
+    return channels;
+}
+
+/* The colours of an image are padded to the eight channels that tensor cores take; with a real driver the result is the CPU's. */
+static void the_colours_of_an_imported_models_image_are_read_as_eight_channels(void **state)
+{
+    (void)state;
+    static float gpu[RESULT], cpu[RESULT];
+    bool by_library = false, by_cpu = false;
+    double difference = 0, norm = 0;
+    fake_reset();
+    assert_int_equal(channels_of("cuda", gpu, &by_library), 8);
+    assert_true(by_library);
+    assert_int_equal(channels_of("cpu", cpu, &by_cpu), 3);
+    assert_false(by_cpu);
+    for (int i = 0; i < RESULT; i++) {
+        const double d = (double)gpu[i] - (double)cpu[i];
+        difference += d * d, norm += (double)cpu[i] * (double)cpu[i];
+    }
+    assert_true(norm > 0);
+    if (fake_is_real() && !(sqrt(difference / norm) < 6e-3))
+        fail_msg("relative difference %g", sqrt(difference / norm));
+    fake_clean();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_colours_of_an_imported_models_image_are_read_as_eight_channels),
         cmocka_unit_test(they_are_those_of_the_cpu),
         cmocka_unit_test(each_is_one_call_of_the_library),
         cmocka_unit_test(without_it_our_own_kernels_run),

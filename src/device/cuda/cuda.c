@@ -161,10 +161,10 @@ static bool library_conv(const an_target *t, const an_gemm_spec *s)
     return an_cuda_conv_plan(t->backend, s) != NULL;
 }
 
-static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k, bool f32)
+static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k)
 {
     const an_device *d = t->backend;
-    return (d->gpu.rows && m <= AN_FEW_ROWS && !f32) || an_cuda_fusion_pays(d, m, n, k);
+    return (d->gpu.rows && m <= AN_FEW_ROWS) || an_cuda_fusion_pays(d, m, n, k);
 }
 
 static bool fuses_bias(const an_target *t, int64_t m, int64_t n, int64_t k)
