@@ -318,6 +318,8 @@ def layers():
     yield "encoder", nn.TransformerEncoderLayer(6, 2, 12, dropout=0.0, batch_first=True), (seq,)
     yield "lstm", Net(lambda m, x: m.a(x)[0], a=nn.LSTM(6, 4, 2, batch_first=True)), (seq,)
     yield "lstm_both", Net(lambda m, x: m.a(x)[0], a=nn.LSTM(6, 4, bidirectional=True)), (seq,)
+    yield "lstm_projected", Net(lambda m, x: (lambda o: (o[0], *o[1]))(m.a(x)), a=nn.LSTM(6, 4, 2, bidirectional=True, proj_size=3)), (seq,)
+    yield "lstm_projected_plain", Net(lambda m, x: m.a(x)[0], a=nn.LSTM(6, 4, batch_first=True, bias=False, proj_size=2)), (seq,)
     yield "gru", Net(lambda m, x: m.a(x)[0], a=nn.GRU(6, 4, 2, batch_first=True, bidirectional=True)), (seq,)
     yield "rnn", Net(lambda m, x: m.a(x)[0], a=nn.RNN(6, 4)), (seq,)
     yield "lstm_cell", Net(lambda m, x: m.a(x)[0], a=nn.LSTMCell(6, 4)), (rows,)
@@ -530,12 +532,36 @@ def cases():
         yield "volumes_" + name, Cases([fn]), (draw(2, 3, 5, 6, 4),)
     for name, fn in IMAGES.items():
         yield "images_" + name, Cases([fn]), (draw(2, 4, 6, 5),)
+    for name, fn in PLACES.items():
+        yield "places_" + name, Cases([fn]), (draw(2, 3, 8, 6),)
+    for name, fn in PLACES_3D.items():
+        yield "places3d_" + name, Cases([fn]), (draw(1, 3, 4, 4, 4),)
     for name, fn in SPECIAL.items():
         yield "special_" + name, Cases([fn]), (CORNERS,)
     for name, fn in SPECIAL_2.items():
         yield "special2_" + name, Cases([fn]), (draw(4, 6), draw(4, 6, seed=5))
     torch.manual_seed(0)
     yield from layers()
+
+
+# Where elements lie: positions of maxima and maxima put back, places in an image, strides, filters as wide as the step.
+def _grid(x):
+    return torch.stack([x[:, 0] * 0.9, x[:, 1] * 0.8], -1)
+
+
+PLACES = {"unpool": lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+          "unpool_overlapping": lambda x: F.max_unpool2d(*F.max_pool2d(x, 3, 2, 1, return_indices=True), 3, 2, 1, output_size=x.shape),
+          "unpool_between": lambda x: (lambda v, i: F.max_unpool2d(F.relu(v * 2), i, (2, 2), output_size=x.shape) * x)(*F.max_pool2d(x, 2, return_indices=True)),
+          "unpool1d": lambda x: F.max_unpool1d(*F.max_pool1d(x[0], 2, return_indices=True), 2), "unpool_alone": lambda x: F.max_unpool2d(*F.max_pool2d(x[0], 2, return_indices=True), 2),
+          "positions": lambda x: F.max_pool2d(x, 3, 2, 1, dilation=2, ceil_mode=True, return_indices=True)[1], "positions_tie": lambda x: F.max_pool2d(x.round(), 3, 1, return_indices=True)[1],
+          "positions_nan": lambda x: F.max_pool2d(torch.where(x > 1, torch.nan, x), (3, 2), (2, 1), (1, 0), return_indices=True)[1],
+          "strided": lambda x: (x * 2).as_strided((3, 2), (6, 1), 1), "strided_overlapping": lambda x: (x + 1).reshape(-1).as_strided((5, 4), (4, 2)), "strided_again": lambda x: (x * 3).as_strided((2, 3, 4), (0, 4, 1), 2),
+          "smooth": lambda x: F.interpolate(x, size=(5, 3), mode="bilinear", antialias=True), "smooth_more": lambda x: F.interpolate(x, size=(3, 11), mode="bilinear", antialias=True, align_corners=True),
+          "smooth_cubes": lambda x: F.interpolate(x, size=(3, 11), mode="bicubic", antialias=True), "smooth_factor": lambda x: F.interpolate(x, scale_factor=0.6, mode="bicubic", antialias=True)}
+PLACES |= {f"cubes_{p}_{c}": (lambda p, c: lambda x: F.grid_sample(x, _grid(x), mode="bicubic", padding_mode=p, align_corners=c))(p, c) for p in ("zeros", "border", "reflection") for c in (True, False)}
+PLACES_3D = {f"volume_{m}_{p}_{c}": (lambda m, p, c: lambda x: F.grid_sample(x, x.movedim(1, -1) * 0.9, mode=m, padding_mode=p, align_corners=c))(m, p, c)
+             for m in ("bilinear", "nearest") for p in ("zeros", "border", "reflection") for c in (True, False)}
+PLACES_3D |= {"unpool": lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2), "unpool_overlapping": lambda x: F.max_unpool3d(*F.max_pool3d(x, 3, 2, 1, return_indices=True), 3, 2, 1, output_size=x.shape)}
 
 
 def fixtures():
@@ -550,13 +576,15 @@ def fixtures():
     yield "images", Cases(list(IMAGES.values())), (draw(2, 4, 6, 5),)
     yield "special", Cases(list(SPECIAL.values())), (CORNERS,)
     yield "special2", Cases(list(SPECIAL_2.values())), (draw(4, 6), draw(4, 6, seed=5))
+    yield "places", Cases(list(PLACES.values())), (draw(2, 3, 8, 6),)
+    yield "places3d", Cases(list(PLACES_3D.values())), (draw(1, 3, 4, 4, 4),)
     torch.manual_seed(0)
     for case in layers():
         if case[0] in FIXTURES:
             yield case
 
 
-FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
 
 
 def write_planes(path):

@@ -144,17 +144,18 @@ an_status an_rule_trilinear(an_build *b, const an_pt2_node *n)
 /* ---- samples of images */
 
 typedef struct sampler {
-    int64_t mode, padding; /* 0 bilinear, 1 nearest; 0 zeros, 1 the edge, 2 reflected */
+    int64_t mode, padding; /* 0 lines, 1 the nearest, 2 cubes; 0 zeros, 1 the edge, 2 reflected */
     bool corners;
+    int axes;          /* 2 or 3 */
+    int64_t length[3]; /* of each axis of the image */
+    an_tensor *table;  /* [N D H W,C] */
 } sampler;
 
-/* A coordinate of [-1,1] as a place among `length` elements. */
-static an_tensor *place_of(an_build *b, const sampler *o, an_tensor *g, int64_t length)
+/* A place beside the image as the padding has it. */
+static an_tensor *brought_in(an_build *b, const sampler *o, an_tensor *x, int64_t length)
 {
-    const double half = o->corners ? (double)(length - 1) / 2 : (double)length / 2, low = o->corners ? 0 : -0.5;
-    an_tensor *x = an_mul_num_at(AN_AT, an_add_num_at(AN_AT, g, 1), half);
-    const double span = o->corners ? (double)(length - 1) : (double)length, most = (double)(length - 1);
-    if (!o->corners) x = an_add_num_at(AN_AT, x, -0.5);
+    const double low = o->corners ? 0 : -0.5, span = o->corners ? (double)(length - 1) : (double)length;
+    const double most = (double)(length - 1);
     if (o->padding == 2) { /* there and back: |x - low| modulo twice the span */
         if (span == 0) return an_mul_num_at(AN_AT, x, 0);
         x = an_abs_at(AN_AT, an_add_num_at(AN_AT, x, -low));
@@ -171,6 +172,14 @@ static an_tensor *place_of(an_build *b, const sampler *o, an_tensor *g, int64_t 
     return x;
 }
 
+/* A coordinate of [-1,1] as a place among `length` elements. */
+static an_tensor *place_of(const sampler *o, an_tensor *g, int64_t length)
+{
+    const double half = o->corners ? (double)(length - 1) / 2 : (double)length / 2;
+    an_tensor *x = an_mul_num_at(AN_AT, an_add_num_at(AN_AT, g, 1), half);
+    return o->corners ? x : an_add_num_at(AN_AT, x, -0.5);
+}
+
 /* Whether 0 <= x < length, as 1 or 0 in x's dtype. */
 static an_tensor *inside(an_build *b, an_tensor *x, int64_t length)
 {
@@ -179,22 +188,20 @@ static an_tensor *inside(an_build *b, an_tensor *x, int64_t length)
     return an_cast_at(AN_AT, below, an_dtype_of(x));
 }
 
-/* The pixels at whole places (y, x) [N,P] of table [N*H*W,C], times the weight: [N,P,C]. */
-static an_tensor *pixels(an_build *b, an_tensor *table, int64_t H, int64_t W, an_tensor *y, an_tensor *x,
-                         an_tensor *weight)
+/* The pixels at whole places at[axis] [N,P], times the weight: [N,P,C]. */
+static an_tensor *pixels(an_build *b, const sampler *o, an_tensor *const *at, an_tensor *weight)
 {
-    const an_shape s = an_shape_of(x);
-    an_tensor *seen = inside(b, y, H);
-    seen = an_mul_at(AN_AT, seen, inside(b, x, W));
+    const an_shape s = an_shape_of(at[0]);
+    an_tensor *seen = NULL, *index = an_iota_at(AN_AT, b->cx, s, 0);
+    for (int k = 0; k < o->axes; k++) {
+        an_tensor *in = inside(b, at[k], o->length[k]), *near = an_maximum_at(AN_AT, at[k], an_num(at[k], b->cx, 0));
+        near = an_minimum_at(AN_AT, near, an_num(near, b->cx, (double)(o->length[k] - 1)));
+        index = an_mul_num_at(AN_AT, index, (double)o->length[k]);
+        index = an_add_at(AN_AT, index, an_cast_at(AN_AT, near, AN_I32));
+        seen = seen ? an_mul_at(AN_AT, seen, in) : in;
+    }
     weight = weight ? an_mul_at(AN_AT, weight, seen) : seen;
-    an_tensor *bottom = an_num(y, b->cx, 0), *row = an_maximum_at(AN_AT, y, bottom),
-              *column = an_maximum_at(AN_AT, x, bottom);
-    row = an_cast_at(AN_AT, an_minimum_at(AN_AT, row, an_num(y, b->cx, (double)(H - 1))), AN_I32);
-    column = an_cast_at(AN_AT, an_minimum_at(AN_AT, column, an_num(y, b->cx, (double)(W - 1))), AN_I32);
-    an_tensor *image = an_mul_num_at(AN_AT, an_iota_at(AN_AT, b->cx, s, 0), (double)(H * W));
-    row = an_mul_num_at(AN_AT, row, (double)W);
-    an_tensor *at = an_add_at(AN_AT, an_add_at(AN_AT, image, column), row);
-    an_tensor *value = an_gather_at(AN_AT, table, at);
+    an_tensor *value = an_gather_at(AN_AT, o->table, index);
     weight = an_as(an_reshape_at(AN_AT, weight, AN_SHAPE(s.dim[0], s.dim[1], 1)), an_dtype_of(value));
     /* what lies outside counts nothing, whatever value the edge has */
     an_tensor *zero = an_num(weight, b->cx, 0), *some = an_ne_at(AN_AT, weight, zero);
@@ -202,42 +209,95 @@ static an_tensor *pixels(an_build *b, an_tensor *table, int64_t H, int64_t W, an
                      weight);
 }
 
-/* input [N,C,H,W], grid [N,OH,OW,2] of (x, y) in [-1,1]; interpolation_mode padding_mode align_corners */
-an_status an_rule_grid_sampler(an_build *b, const an_pt2_node *n)
+/* The corners around each place, each by the area (or volume) of the opposite part. */
+static an_tensor *by_lines(an_build *b, const sampler *o, an_tensor *const *place)
 {
-    an_tensor *x = an_in(b, n, 0), *grid = an_in(b, n, 1), *sum = NULL;
-    const sampler o = {an_in_int(b, n, 2), an_in_int(b, n, 3), an_in_bool(b, n, 4)};
-    if (an_rank(x) != 4 || an_rank(grid) != 4)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes; four are known", an_rank(x));
-    if (o.mode > 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "by cubes; bilinear and nearest are known");
-    const an_shape s = an_shape_of(x), g = an_shape_of(grid);
-    const int64_t N = s.dim[0], C = s.dim[1], H = s.dim[2], W = s.dim[3], P = g.dim[1] * g.dim[2];
-    an_tensor *table = an_reshape_at(AN_AT, an_permute_at(AN_AT, x, AN_SHAPE(0, 2, 3, 1)), AN_SHAPE(N * H * W, C));
-    grid = an_reshape_at(AN_AT, grid, AN_SHAPE(N, P, 2));
-    an_tensor *u = an_reshape_at(AN_AT, an_slice_at(AN_AT, grid, 2, 0, 1, 1), AN_SHAPE(N, P));
-    an_tensor *v = an_reshape_at(AN_AT, an_slice_at(AN_AT, grid, 2, 1, 2, 1), AN_SHAPE(N, P));
-    u = place_of(b, &o, u, W);
-    v = place_of(b, &o, v, H);
-    if (o.mode == 1) {
-        an_tensor *row = an_round_at(AN_AT, v), *column = an_round_at(AN_AT, u);
-        sum = pixels(b, table, H, W, row, column, NULL);
-    }
-    for (int k = 0; k < 4 && o.mode == 0; k++) { /* the four around it, each by the area of the opposite part */
-        an_tensor *row = an_floor_at(AN_AT, v), *column = an_floor_at(AN_AT, u), *down = an_sub_at(AN_AT, v, row),
-                  *right = an_sub_at(AN_AT, u, column);
-        if (k / 2)
-            row = an_add_num_at(AN_AT, row, 1);
-        else
-            down = an_add_num_at(AN_AT, an_neg_at(AN_AT, down), 1);
-        if (k % 2)
-            column = an_add_num_at(AN_AT, column, 1);
-        else
-            right = an_add_num_at(AN_AT, an_neg_at(AN_AT, right), 1);
-        an_tensor *part = pixels(b, table, H, W, row, column, an_mul_at(AN_AT, down, right));
+    an_tensor *sum = NULL;
+    for (int corner = 0; corner < 1 << o->axes; corner++) {
+        an_tensor *at[3], *weight = NULL;
+        for (int k = 0; k < o->axes; k++) {
+            an_tensor *low = an_floor_at(AN_AT, place[k]), *part = an_sub_at(AN_AT, place[k], low);
+            const bool far = corner >> (o->axes - 1 - k) & 1;
+            at[k] = far ? an_add_num_at(AN_AT, low, 1) : low;
+            if (!far) part = an_add_num_at(AN_AT, an_neg_at(AN_AT, part), 1);
+            weight = weight ? an_mul_at(AN_AT, weight, part) : part;
+        }
+        an_tensor *part = pixels(b, o, at, weight);
         sum = sum ? an_add_at(AN_AT, sum, part) : part;
     }
-    an_out(b, n, 0,
-           an_permute_at(AN_AT, an_reshape_at(AN_AT, sum, AN_SHAPE(N, g.dim[1], g.dim[2], C)), AN_SHAPE(0, 3, 1, 2)));
+    return sum;
+}
+
+/* The weight of a pixel at distance d in (0,1), or of one behind it in (1,2): a cubic convolution with a = -3/4. */
+static an_tensor *cubic_weight(an_tensor *d, bool far)
+{
+    const double a = -0.75, third = far ? a : a + 2, second = far ? -5 * a : -(a + 3);
+    an_tensor *w = an_add_num_at(AN_AT, an_mul_num_at(AN_AT, d, third), second);
+    if (!far) return an_add_num_at(AN_AT, an_mul_at(AN_AT, an_mul_at(AN_AT, w, d), d), 1);
+    w = an_add_num_at(AN_AT, an_mul_at(AN_AT, w, d), 8 * a);
+    return an_add_num_at(AN_AT, an_mul_at(AN_AT, w, d), -4 * a);
+}
+
+/* Four by four pixels around each place; each of them, not the place, is brought into the image. */
+static an_tensor *by_cubes(an_build *b, const sampler *o, an_tensor *const *place)
+{
+    an_tensor *at[2][4], *weight[2][4], *sum = NULL;
+    for (int k = 0; k < 2; k++) {
+        an_tensor *low = an_floor_at(AN_AT, place[k]), *part = an_sub_at(AN_AT, place[k], low);
+        an_tensor *rest = an_add_num_at(AN_AT, an_neg_at(AN_AT, part), 1);
+        for (int tap = 0; tap < 4; tap++) {
+            an_tensor *d = tap < 2 ? part : rest;
+            const bool far = tap == 0 || tap == 3;
+            weight[k][tap] = cubic_weight(far ? an_add_num_at(AN_AT, d, 1) : d, far);
+            at[k][tap] = brought_in(b, o, an_add_num_at(AN_AT, an_detach_at(AN_AT, low), tap - 1), o->length[k]);
+        }
+    }
+    for (int tap = 0; tap < 16; tap++) {
+        an_tensor *const here[2] = {at[0][tap / 4], at[1][tap % 4]};
+        an_tensor *part = pixels(b, o, here, an_mul_at(AN_AT, weight[0][tap / 4], weight[1][tap % 4]));
+        sum = sum ? an_add_at(AN_AT, sum, part) : part;
+    }
+    return sum;
+}
+
+/* input [N,C,D,H,W] or [N,C,H,W], grid [N,...,3] of (x, y, z) or [N,...,2] of (x, y), in [-1,1]; interpolation_mode padding_mode
+ * align_corners */
+an_status an_rule_grid_sampler(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *grid = an_in(b, n, 1), *place[3], *sum;
+    sampler o = {an_in_int(b, n, 2), an_in_int(b, n, 3), an_in_bool(b, n, 4), .axes = an_rank(x) - 2};
+    const an_shape s = an_shape_of(x), g = an_shape_of(grid);
+    if ((o.axes != 2 && o.axes != 3) || g.rank != s.rank || g.dim[g.rank - 1] != o.axes)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes; four and five are known", s.rank);
+    if (o.mode > 2 || (o.mode == 2 && o.axes == 3))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "interpolation mode %lld of a volume", (long long)o.mode);
+    const int64_t N = s.dim[0], C = s.dim[1];
+    an_shape last = {.rank = s.rank, .dim = {0, 2, 3, 4}}, back = {.rank = s.rank, .dim = {0, s.rank - 1, 1, 2, 3}},
+             out = g;
+    last.dim[s.rank - 1] = 1;
+    out.dim[s.rank - 1] = C;
+    int64_t P = 1, pixels_of = N;
+    for (int k = 0; k < o.axes; k++) {
+        o.length[k] = s.dim[2 + k];
+        pixels_of *= s.dim[2 + k];
+        P *= g.dim[1 + k];
+    }
+    o.table = an_reshape_at(AN_AT, an_permute_at(AN_AT, x, last), AN_SHAPE(pixels_of, C));
+    grid = an_reshape_at(AN_AT, grid, AN_SHAPE(N, P, o.axes));
+    for (int k = 0; k < o.axes; k++) { /* x is the last axis */
+        const int from = o.axes - 1 - k;
+        place[k] = an_reshape_at(AN_AT, an_slice_at(AN_AT, grid, 2, from, from + 1, 1), AN_SHAPE(N, P));
+        place[k] = place_of(&o, place[k], o.length[k]);
+        if (o.mode != 2) place[k] = brought_in(b, &o, place[k], o.length[k]);
+    }
+    if (o.mode == 1) {
+        an_tensor *at[3] = {NULL, NULL, NULL};
+        for (int k = 0; k < o.axes; k++) at[k] = an_round_at(AN_AT, place[k]);
+        sum = pixels(b, &o, at, NULL);
+    } else {
+        sum = o.mode == 2 ? by_cubes(b, &o, place) : by_lines(b, &o, place);
+    }
+    an_out(b, n, 0, an_permute_at(AN_AT, an_reshape_at(AN_AT, sum, out), back));
     return AN_OK;
 }
 

@@ -1,6 +1,7 @@
 /* rule_rnn.c: recurrent layers of PyTorch: one product with the inputs of all steps, then the steps one after the other.
  *
- * Gates are in the order of PyTorch: i f g o in an LSTM, r z n in a GRU. */
+ * Gates are in the order of PyTorch: i f g o in an LSTM, r z n in a GRU. An LSTM with a projection (proj_size) has a state h of P numbers
+ * and c of H; elsewhere P is H. */
 #include "import/rules.h"
 #include <string.h>
 
@@ -9,13 +10,8 @@ enum { MOST_STEPS = 4096 };
 typedef enum cell { CELL_LSTM, CELL_GRU, CELL_TANH, CELL_RELU } cell;
 
 typedef struct weights {
-    an_tensor *wi, *wh, *bi, *bh; /* [G H,in], [G H,H], [G H] or NULL */
+    an_tensor *wi, *wh, *bi, *bh, *wr; /* [G H,in], [G H,P], [G H] or NULL, [P,H] or NULL */
 } weights;
-
-static int gates_of(cell kind)
-{
-    return kind == CELL_LSTM ? 4 : kind == CELL_GRU ? 3 : 1;
-}
 
 /* Gate k of x [B,G H]. */
 static an_tensor *gate(an_tensor *x, int k, int64_t H)
@@ -23,10 +19,10 @@ static an_tensor *gate(an_tensor *x, int k, int64_t H)
     return an_slice_at(AN_AT, x, 1, k * H, (k + 1) * H, 1);
 }
 
-/* One step: xi [B,G H] is the inputs' part with its bias; h and c [B,H] are replaced. */
+/* One step: xi [B,G H] is the inputs' part with its bias; h [B,P] and c [B,H] are replaced. */
 static void step(cell kind, an_tensor *xi, const weights *w, an_tensor **h, an_tensor **c)
 {
-    const int64_t H = an_dim(*h, 1);
+    const int64_t H = an_dim(kind == CELL_LSTM ? *c : *h, 1);
     an_tensor *hi = an_as(an_linear_at(AN_AT, *h, w->wh, w->bh), an_dtype_of(xi));
     if (kind == CELL_GRU) {
         an_tensor *of_h = gate(hi, 0, H), *r = an_sigmoid_at(AN_AT, an_add_at(AN_AT, gate(xi, 0, H), of_h));
@@ -47,13 +43,15 @@ static void step(cell kind, an_tensor *xi, const weights *w, an_tensor **h, an_t
     g = an_mul_at(AN_AT, i, g);
     *c = an_add_at(AN_AT, an_mul_at(AN_AT, f, *c), g);
     *h = an_mul_at(AN_AT, o, an_tanh_at(AN_AT, *c));
+    if (w->wr) *h = an_as(an_linear_at(AN_AT, *h, w->wr, NULL), an_dtype_of(*c));
 }
 
-/* A direction of a layer: x [T,B,in] to [T,B,H]; h and c [B,H] become the last ones. */
+/* A direction of a layer: x [T,B,in] to [T,B,P]; h [B,P] and c [B,H] become the last ones. */
 static an_tensor *direction(cell kind, an_tensor *x, const weights *w, bool reverse, an_tensor **h, an_tensor **c,
                             an_arena *arena)
 {
-    const int64_t T = an_dim(x, 0), B = an_dim(x, 1), H = an_dim(*h, 1);
+    const int64_t T = an_dim(x, 0), B = an_dim(x, 1), P = an_dim(*h, 1);
+    const int64_t width = an_dim(w->wi, 0); /* G H */
     weights own = *w;
     if (kind != CELL_GRU && w->bi) { /* both are added at each step: so is their sum, with the inputs' part */
         own.bi = an_add_at(AN_AT, w->bi, w->bh);
@@ -64,9 +62,9 @@ static an_tensor *direction(cell kind, an_tensor *x, const weights *w, bool reve
     if (!out || T < 1) return NULL;
     for (int64_t k = 0; k < T; k++) {
         const int64_t t = reverse ? T - 1 - k : k;
-        an_tensor *now = an_reshape_at(AN_AT, an_slice_at(AN_AT, xi, 0, t, t + 1, 1), AN_SHAPE(B, gates_of(kind) * H));
+        an_tensor *now = an_reshape_at(AN_AT, an_slice_at(AN_AT, xi, 0, t, t + 1, 1), AN_SHAPE(B, width));
         step(kind, now, &own, h, c);
-        out[t] = an_reshape_at(AN_AT, *h, AN_SHAPE(1, B, H));
+        out[t] = an_reshape_at(AN_AT, *h, AN_SHAPE(1, B, P));
     }
     return an_concat_at(AN_AT, out, (int)T, 0);
 }
@@ -82,19 +80,20 @@ typedef struct network {
     cell kind;
     an_tensor *x, *h, *c; /* [T,B,in], [layers directions,B,H] */
     int params;           /* the argument that lists them */
-    bool biases, twice, batch_first;
+    bool biases, twice, batch_first, projected;
     int layers;
     double dropout;
 } network;
 
 static weights weights_of(an_build *b, const an_pt2_node *n, const network *net, int at)
 {
-    const int each = net->biases ? 4 : 2;
+    const int plain = net->biases ? 4 : 2, each = plain + net->projected;
     weights w = {.wi = an_in_list(b, n, net->params, at * each), .wh = an_in_list(b, n, net->params, at * each + 1)};
     if (net->biases) {
         w.bi = an_in_list(b, n, net->params, at * each + 2);
         w.bh = an_in_list(b, n, net->params, at * each + 3);
     }
+    if (net->projected) w.wr = an_in_list(b, n, net->params, at * each + plain);
     return w;
 }
 
@@ -136,9 +135,11 @@ static an_status recurrent(an_build *b, const an_pt2_node *n, cell kind)
     net.twice = an_in_bool(b, n, 7);
     net.batch_first = an_in_bool(b, n, 8);
     const int count = net.layers * (net.twice ? 2 : 1);
-    if (an_in_count(n, 2) != count * (net.biases ? 4 : 2) || count < 1 || count > 64 || an_rank(net.x) != 3 ||
+    const int each = net.biases ? 4 : 2;
+    net.projected = lstm && an_in_count(n, 2) == count * (each + 1);
+    if (an_in_count(n, 2) != count * (each + net.projected) || count < 1 || count > 64 || an_rank(net.x) != 3 ||
         an_rank(net.h) != 3)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "inputs without a batch, projections, or more than 64 layers");
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "inputs without a batch, or more than 64 layers");
     if (net.batch_first) net.x = an_transpose_at(AN_AT, net.x, 0, 1);
     if (an_dim(net.x, 0) > MOST_STEPS)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld steps; %d are the most", (long long)an_dim(net.x, 0),
@@ -172,7 +173,7 @@ static an_status one_step(an_build *b, const an_pt2_node *n, cell kind)
     const bool lstm = kind == CELL_LSTM;
     an_tensor *x = an_in(b, n, 0), *h = lstm ? an_in_list(b, n, 1, 0) : an_in(b, n, 1);
     an_tensor *c = lstm ? an_in_list(b, n, 1, 1) : NULL;
-    const weights w = {an_in(b, n, 2), an_in(b, n, 3), an_in(b, n, 4), an_in(b, n, 5)};
+    const weights w = {an_in(b, n, 2), an_in(b, n, 3), an_in(b, n, 4), an_in(b, n, 5), NULL};
     if (an_rank(x) != 2 || an_rank(h) != 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "without a batch");
     step(kind, an_widen(an_linear_at(AN_AT, x, w.wi, w.bi)), &w, &h, &c);
     an_out(b, n, 0, h);

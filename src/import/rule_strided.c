@@ -185,6 +185,48 @@ an_status an_rule_unfold(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* Whether value `id` has all of its memory in PyTorch, in the plain order: it is no view, or one of all elements in their order. */
+static bool lies_as_read(const an_build *b, int32_t id)
+{
+    for (; b->value[id].view; id = b->value[id].parent)
+        if (!b->g->value[id].contiguous || an_count(b->value[id].t) != an_count(b->value[b->value[id].parent].t))
+            return false;
+    return b->g->value[id].contiguous;
+}
+
+/* self size stride storage_offset: elements of self at offset + sum of index * stride. A tensor here has no memory of its own, so self must be
+ * one that lies in PyTorch's as it is read here. */
+an_status an_rule_as_strided(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *at = NULL;
+    int64_t size[8], stride[8];
+    const int32_t id = n->arg[0].value;
+    const int rank = an_in_ints(b, n, 1, size, 8);
+    const int64_t offset = an_in_none(n, 3) ? 0 : an_in_int(b, n, 3), count = an_count(x);
+    if (n->arg[0].kind != AN_ARG_TENSOR || !lies_as_read(b, id))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of a view; put a clone() before it");
+    if (rank > 8 || an_in_ints(b, n, 2, stride, 8) != rank || offset < 0 || count > INT32_MAX)
+        return an_build_refuse(b, AN_E_IO, "strides that do not fit; the file is damaged");
+    an_shape s = {.rank = AN_MAX(rank, 1), .dim = {1}};
+    int64_t furthest = offset;
+    for (int i = 0; i < rank; i++) {
+        s.dim[i] = size[i];
+        if (size[i] < 1 || stride[i] < 0 || (size[i] > 1 && stride[i] > count / (size[i] - 1)))
+            return an_build_refuse(b, AN_E_IO, "elements beside those of its operand; the file is damaged");
+        furthest += (size[i] - 1) * stride[i];
+    }
+    if (furthest >= count)
+        return an_build_refuse(b, AN_E_IO, "elements beside those of its operand; the file is damaged");
+    for (int i = 0; i < s.rank; i++) {
+        an_tensor *part = an_iota_at(AN_AT, b->cx, s, i);
+        part = an_mul_num_at(AN_AT, part, rank ? (double)stride[i] : 0);
+        at = at ? an_add_at(AN_AT, at, part) : an_add_num_at(AN_AT, part, (double)offset);
+    }
+    an_tensor *y = an_gather_at(AN_AT, an_reshape_1(x, count), at);
+    an_out(b, n, 0, rank ? y : an_reshape_at(AN_AT, y, AN_SCALAR));
+    return AN_OK;
+}
+
 typedef struct columns {
     int64_t kernel[2], dilation[2], pad[2], stride[2], out[2];
 } columns;

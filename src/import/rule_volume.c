@@ -182,13 +182,12 @@ an_status an_rule_max_pool3d(an_build *b, const an_pt2_node *n)
     an_tensor *x = frames(b, n, &alone);
     AN_TRY(windows(b, n, kernel, stride, pad));
     triple(b, n, 4, 1, dilation);
-    AN_TRY(an_positions_unread(b, n, 1));
     for (int k = 0; k < 3 && an_in_bool(b, n, 5); k++) { /* padding that never wins, at the end alone */
         const int64_t more = an_ceil_extra(an_dim(x, 1 + k), kernel[k], stride[k], pad[k], dilation[k]);
         if (more > 0) x = an_pad_at(AN_AT, x, 1 + k, 0, more, -INFINITY);
     }
     put(b, n, pooled(x, an_max_pool_at, kernel, stride, pad, dilation), alone);
-    return AN_OK;
+    return an_positions_of_maxima(b, n, 3);
 }
 
 /* self kernel_size stride padding ceil_mode count_include_pad divisor_override */

@@ -258,14 +258,25 @@ static an_window pool_window(const an_build *b, const an_pt2_node *n, int rank)
     return s;
 }
 
-an_status an_results_unread(an_build *b, const an_pt2_node *n, int k, const char *why)
+static bool read_by_a_node(const an_build *b, const an_pt2_node *n, int k)
 {
-    if (!an_out_used(n, k)) return AN_OK;
-    for (int32_t i = 0; i < b->g->n_nodes; i++)
+    for (int32_t i = 0; an_out_used(n, k) && i < b->g->n_nodes; i++)
         for (int a = 0; a < AN_ATEN_MAX_ARGS; a++)
             if (b->g->node[i].arg[a].kind == AN_ARG_TENSOR && b->g->node[i].arg[a].value == n->out[k].value)
-                return an_build_refuse(b, AN_E_UNSUPPORTED, "%s", why);
-    return AN_OK;
+                return true;
+    return false;
+}
+
+an_status an_results_unread(an_build *b, const an_pt2_node *n, int k, const char *why)
+{
+    return read_by_a_node(b, n, k) ? an_build_refuse(b, AN_E_UNSUPPORTED, "%s", why) : AN_OK;
+}
+
+bool an_result_read(const an_build *b, const an_pt2_node *n, int k)
+{
+    for (int32_t i = 0; an_out_used(n, k) && i < b->g->n_outputs; i++)
+        if (b->g->output[i].value == n->out[k].value) return true;
+    return read_by_a_node(b, n, k);
 }
 
 an_status an_positions_unread(an_build *b, const an_pt2_node *n, int k)
@@ -289,10 +300,9 @@ an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
         if (h > 0) in = an_pad_at(AN_AT, in, 1, 0, h, -INFINITY);
         if (w > 0) in = an_pad_at(AN_AT, in, 2, 0, w, -INFINITY);
     }
-    AN_TRY(an_positions_unread(b, n, 1));
     put(b, n, an_max_pool_at(AN_AT, in, s), rank);
     if (alone) drop_batch(b, n);
-    return AN_OK;
+    return an_positions_of_maxima(b, n, rank - 2);
 }
 
 an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
@@ -330,7 +340,15 @@ an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
 
 /* ---- resampling: a product with a matrix [out,in] along each axis */
 
-typedef enum resample_kind { BY_MEANS, BY_NEAREST, BY_NEAREST_MIDDLE, BY_LINES, BY_CUBES } resample_kind;
+typedef enum resample_kind {
+    BY_MEANS,
+    BY_NEAREST,
+    BY_NEAREST_MIDDLE,
+    BY_LINES,
+    BY_CUBES,
+    SMOOTH_LINES,
+    SMOOTH_CUBES
+} resample_kind;
 
 typedef struct resample {
     resample_kind kind;
@@ -345,12 +363,34 @@ static double cubic(double part, int tap)
     return d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
 }
 
+/* A triangle, or a cubic convolution with a = -1/2, at distance d. */
+static double smooth_filter(resample_kind kind, double d)
+{
+    const double a = -0.5;
+    d = fabs(d);
+    if (kind == SMOOTH_LINES) return d < 1 ? 1 - d : 0;
+    return d < 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
+}
+
+/* The weight of input i in output o with antialias=True: the filter is as wide as the step between outputs. */
+static double smooth_weight(const resample *r, double step, int64_t in, int64_t o, int64_t i)
+{
+    const double wide = AN_MAX(step, 1), reach = (r->kind == SMOOTH_LINES ? 1 : 2) * wide,
+                 middle = step * ((double)o + 0.5);
+    const int64_t from = AN_MAX((int64_t)(middle - reach + 0.5), 0), to = AN_MIN((int64_t)(middle + reach + 0.5), in);
+    double sum = 0;
+    if (i < from || i >= to) return 0;
+    for (int64_t k = from; k < to; k++) sum += smooth_filter(r->kind, ((double)k - middle + 0.5) / wide);
+    return smooth_filter(r->kind, ((double)i - middle + 0.5) / wide) / sum;
+}
+
 /* The weight of input i in output o. The nearest one is found in float32, as PyTorch finds it. */
 static double weight_at(const resample *r, int64_t in, int64_t out, int64_t o, int64_t i)
 {
     const double step = r->corners     ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0)
                         : r->scale > 0 ? 1 / r->scale
                                        : (double)in / (double)out;
+    if (r->kind == SMOOTH_LINES || r->kind == SMOOTH_CUBES) return smooth_weight(r, step, in, o, i);
     if (r->kind == BY_MEANS) {
         const int64_t from = o * in / out, to = an_ceil_div((o + 1) * in, out);
         return i >= from && i < to ? 1 / (double)(to - from) : 0;
@@ -467,9 +507,13 @@ an_status an_rule_upsample_nearest(an_build *b, const an_pt2_node *n)
 }
 an_status an_rule_upsample_linear(an_build *b, const an_pt2_node *n)
 {
-    return upsample(b, n, (resample){.kind = BY_LINES, .corners = an_in_bool(b, n, 2)}, 1, 3);
+    return upsample(
+        b, n, (resample){.kind = strstr(n->target, "_aa") ? SMOOTH_LINES : BY_LINES, .corners = an_in_bool(b, n, 2)}, 1,
+        3);
 }
 an_status an_rule_upsample_cubic(an_build *b, const an_pt2_node *n)
 {
-    return upsample(b, n, (resample){.kind = BY_CUBES, .corners = an_in_bool(b, n, 2)}, 1, 3);
+    return upsample(
+        b, n, (resample){.kind = strstr(n->target, "_aa") ? SMOOTH_CUBES : BY_CUBES, .corners = an_in_bool(b, n, 2)}, 1,
+        3);
 }

@@ -85,6 +85,11 @@ an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_t
 an_status an_results_unread(an_build *b, const an_pt2_node *n, int k, const char *why);
 an_status an_positions_unread(an_build *b, const an_pt2_node *n, int k);
 
+/* Whether an operation or a result of the graph reads result k of `n`. */
+bool an_result_read(const an_build *b, const an_pt2_node *n, int k);
+/* Result 1 of a maximum over windows of the last `axes` axes, where it is read: the positions. */
+an_status an_positions_of_maxima(an_build *b, const an_pt2_node *n, int axes);
+
 /* Windows: zeros between the elements of an axis; an axis with zeros at its ends, or cut where a number is negative; what ceil_mode adds at
  * the end; means of windows as adaptive pools have them, NULL: the axis is too long. */
 an_tensor *an_spread(an_tensor *x, int axis, int stride);

@@ -1,0 +1,139 @@
+/* rule_unpool.c: where the maxima of windows lie (max_pool with return_indices), and maxima put back there (max_unpool). The maxima
+ * themselves are those of rule_window.c and rule_volume.c.
+ *
+ * A position counts the cells of a plane (or of a line, or a volume) of the input, row by row. Of equal cells the first is taken; a NaN is
+ * greater than every number. */
+#include "import/rules.h"
+#include <math.h>
+#include <string.h>
+
+enum { MOST_CELLS = 1024 }; /* of a window: some nodes each */
+
+/* What a window of a pool reads along D, H and W. */
+typedef struct windows {
+    int64_t length[3], kernel[3], stride[3], pad[3], dilation[3], count[3];
+} windows;
+
+static void read_three(const an_build *b, const an_pt2_node *n, int i, int axes, int64_t missing, int64_t out[3])
+{
+    int64_t x[3] = {missing, missing, missing};
+    const int given = an_in_ints(b, n, i, x, 3);
+    for (int k = 0; k < 3; k++) {
+        const int from = k - (3 - axes);
+        const int64_t value = from < 0 ? missing : given == 1 ? x[0] : x[from];
+        out[k] = AN_MIN(AN_MAX(value, -1), 1 << 20);
+    }
+}
+
+/* self kernel_size stride padding dilation ceil_mode; x [N C,D,H,W] */
+static an_status read_windows(an_build *b, const an_pt2_node *n, int axes, const an_tensor *x, windows *w)
+{
+    int64_t any[3], cells = 1;
+    read_three(b, n, 1, axes, 1, w->kernel);
+    if (an_in_ints(b, n, 2, any, 3) > 0)
+        read_three(b, n, 2, axes, 1, w->stride);
+    else
+        memcpy(w->stride, w->kernel, sizeof w->stride);
+    read_three(b, n, 3, axes, 0, w->pad);
+    read_three(b, n, 4, axes, 1, w->dilation);
+    for (int k = 0; k < 3; k++) {
+        if (w->kernel[k] < 1 || w->stride[k] < 1 || w->dilation[k] < 1 || w->pad[k] < 0)
+            return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
+        w->length[k] = an_dim(x, 1 + k);
+        cells *= w->kernel[k];
+        if (cells > MOST_CELLS)
+            return an_build_refuse(b, AN_E_UNSUPPORTED,
+                                   "its positions are read, and its windows have more than %d cells", MOST_CELLS);
+        const int64_t more = an_in_bool(b, n, 5) ? an_ceil_extra(w->length[k], (int)w->kernel[k], (int)w->stride[k],
+                                                                 (int)w->pad[k], (int)w->dilation[k])
+                                                 : 0;
+        w->count[k] =
+            (w->length[k] + 2 * w->pad[k] + more - w->dilation[k] * (w->kernel[k] - 1) - 1) / w->stride[k] + 1;
+        if (w->count[k] < 1) return an_build_refuse(b, AN_E_IO, "no window fits; the file is damaged");
+    }
+    return AN_OK;
+}
+
+/* The position of cell `at` of each window, i32 [1,OD,OH,OW]; `clamped`: of the nearest cell of the input. */
+static an_tensor *position(an_build *b, const windows *w, const int64_t at[3], bool clamped)
+{
+    an_tensor *sum = NULL;
+    for (int k = 0; k < 3; k++) {
+        an_tensor *i = an_iota_at(AN_AT, b->cx, AN_SHAPE(1, w->count[0], w->count[1], w->count[2]), 1 + k);
+        i = an_add_num_at(AN_AT, an_mul_num_at(AN_AT, i, (double)w->stride[k]),
+                          (double)(at[k] * w->dilation[k] - w->pad[k]));
+        if (clamped) i = an_maximum_at(AN_AT, i, an_num(i, b->cx, 0));
+        sum = sum ? an_add_at(AN_AT, an_mul_num_at(AN_AT, sum, (double)w->length[k]), i) : i;
+    }
+    return sum;
+}
+
+an_status an_positions_of_maxima(an_build *b, const an_pt2_node *n, int axes)
+{
+    if (!an_result_read(b, n, 1)) return AN_OK;
+    an_built_value v = an_in_value(b, n, 0);
+    an_tensor *x = an_plain(v.t, v.last), *best = NULL, *where = NULL;
+    const an_shape s = an_shape_of(x);
+    an_shape out = s, flat = {.rank = 4, .dim = {1, 1, 1, 1}};
+    windows w;
+    for (int i = 0; i < s.rank; i++) flat.dim[i < s.rank - axes ? 0 : 4 - s.rank + i] *= s.dim[i];
+    x = an_detach_at(AN_AT, an_reshape_at(AN_AT, x, flat));
+    AN_TRY(read_windows(b, n, axes, x, &w));
+    an_tensor *padded = x;
+    for (int i = 0; i < 3; i++) {
+        const int64_t need = (w.count[i] - 1) * w.stride[i] + w.dilation[i] * (w.kernel[i] - 1) + 1;
+        const int64_t after = AN_MAX(need - w.length[i] - w.pad[i], 0);
+        if (w.pad[i] || after) padded = an_pad_at(AN_AT, padded, 1 + i, w.pad[i], after, -INFINITY);
+    }
+    for (int64_t c = 0; c < w.kernel[0] * w.kernel[1] * w.kernel[2]; c++) {
+        const int64_t at[3] = {c / (w.kernel[1] * w.kernel[2]), c / w.kernel[2] % w.kernel[1], c % w.kernel[2]};
+        an_tensor *cell = padded;
+        for (int i = 0; i < 3; i++) {
+            const int64_t from = at[i] * w.dilation[i];
+            cell = an_slice_at(AN_AT, cell, 1 + i, from, from + (w.count[i] - 1) * w.stride[i] + 1, w.stride[i]);
+        }
+        an_tensor *here = an_expand_at(AN_AT, position(b, &w, at, c == 0), an_shape_of(cell));
+        if (!best) {
+            best = cell;
+            where = here;
+            continue;
+        }
+        an_tensor *better = an_gt_at(AN_AT, cell, best);
+        better = an_or_at(AN_AT, better, an_ne_at(AN_AT, cell, cell));
+        where = an_where_at(AN_AT, better, here, where);
+        best = an_where_at(AN_AT, better, cell, best);
+    }
+    for (int i = 0; i < axes; i++) out.dim[s.rank - axes + i] = w.count[3 - axes + i];
+    an_out(b, n, 1, an_reshape_at(AN_AT, where, out));
+    return AN_OK;
+}
+
+/* self indices output_size [stride padding]: zeros with each element at its position. Windows that overlap have one maximum in several
+ * places of self: it is put there once, and each of them gets the place's gradient. */
+an_status an_rule_max_unpool(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *at = an_in(b, n, 1);
+    const int axes = strstr(n->target, "2d") ? 2 : 3;
+    int64_t size[3] = {1, 1, 1}, plane = 1;
+    const an_shape s = an_shape_of(x);
+    an_shape out = s;
+    if (an_in_ints(b, n, 2, size, 3) != axes || s.rank < axes || an_count(at) != an_count(x))
+        return an_build_refuse(b, AN_E_IO, "sizes or positions that do not fit; the file is damaged");
+    for (int i = 0; i < axes; i++) {
+        out.dim[s.rank - axes + i] = size[i];
+        plane *= size[i];
+    }
+    int64_t planes = 1, cells = 1;
+    for (int i = 0; i < s.rank; i++) *(i < s.rank - axes ? &planes : &cells) *= s.dim[i];
+    if (planes * plane > INT32_MAX) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 2^31 cells");
+    an_tensor *row = an_mul_num_at(AN_AT, an_iota_at(AN_AT, b->cx, AN_SHAPE(planes, cells), 0), (double)plane);
+    an_tensor *linear = an_add_at(AN_AT, row, an_reshape_at(AN_AT, an_as(at, AN_I32), AN_SHAPE(planes, cells)));
+    linear = an_reshape_1(linear, planes * cells);
+    an_tensor *values = an_reshape_1(x, planes * cells);
+    an_tensor *ones = an_full_at(AN_AT, b->cx, an_dtype_of(x), AN_SHAPE(planes * cells), 1);
+    an_tensor *sum = an_scatter_add_at(AN_AT, linear, values, planes * plane), *held = an_detach_at(AN_AT, sum);
+    an_tensor *times = an_scatter_add_at(AN_AT, linear, ones, planes * plane);
+    an_tensor *once = an_div_at(AN_AT, held, an_maximum_at(AN_AT, times, an_num(times, b->cx, 1)));
+    an_out(b, n, 0, an_reshape_at(AN_AT, an_add_at(AN_AT, once, an_sub_at(AN_AT, sum, held)), out));
+    return AN_OK;
+}
