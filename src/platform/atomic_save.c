@@ -118,9 +118,9 @@ static an_status create_temp(an_err *err, an_save *s)
     return an_fail_io(err, s->path, "create a temporary file beside it", errno);
 }
 
-an_status an_save_begin(an_err *err, const char *path, an_save *out)
+static an_status begin(an_err *err, const char *path, bool losable, an_save *out)
 {
-    *out = (an_save){.fd = -1, .dir = -1};
+    *out = (an_save){.fd = -1, .dir = -1, .losable = losable};
     if (strlen(path) >= sizeof out->path) return an_fail_io(err, path, "save", ENAMETOOLONG);
     memcpy(out->path, path, strlen(path) + 1);
     out->dir = an_open_folder_of(out->path, &out->name);
@@ -135,8 +135,13 @@ an_status an_save_begin(an_err *err, const char *path, an_save *out)
         return an_fail(err, AN_E_IO, "%s: is not a regular file, and is not replaced; name another file", path);
     }
     /* What killed writers of the same file left. A minute: a living one may not have locked its file yet. */
-    sweep(openat(out->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 60, is_same_name, out->name);
+    if (!losable) sweep(openat(out->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), 60, is_same_name, out->name);
     return create_temp(err, out);
+}
+
+an_status an_save_begin(an_err *err, const char *path, an_save *out)
+{
+    return begin(err, path, false, out);
 }
 
 static an_status not_open(an_err *err, const an_save *s)
@@ -168,7 +173,7 @@ an_status an_save_write(an_err *err, an_save *s, const void *data, size_t bytes)
  * Closes the folder. */
 static int sync_folder(an_save *s)
 {
-    int r = sync_fd(s->dir);
+    int r = s->losable ? 0 : sync_fd(s->dir);
     if (r != 0 && (errno == EINVAL || errno == ENOTSUP)) r = 0;
     const int error = errno;
     if (close(s->dir) != 0 && r == 0) r = -1;
@@ -181,7 +186,7 @@ an_status an_save_commit(an_err *err, an_save *s)
 {
     if (s->fd < 0) return not_open(err, s);
     const char *what = NULL;
-    if (sync_fd(s->fd) != 0) what = "sync";
+    if (!s->losable && sync_fd(s->fd) != 0) what = "sync";
     int fd = s->fd;
     if (what == NULL) {
         s->fd = -1;
@@ -204,10 +209,20 @@ void an_save_abort(an_save *s)
     discard(s);
 }
 
-an_status an_file_write(an_err *err, const char *path, const void *data, size_t bytes)
+static an_status write_whole(an_err *err, const char *path, bool losable, const void *data, size_t bytes)
 {
     an_save s;
-    AN_TRY(an_save_begin(err, path, &s));
+    AN_TRY(begin(err, path, losable, &s));
     an_status status = an_save_write(err, &s, data, bytes);
     return status == AN_OK ? an_save_commit(err, &s) : status; /* a failed write has removed the temporary file */
+}
+
+an_status an_file_write(an_err *err, const char *path, const void *data, size_t bytes)
+{
+    return write_whole(err, path, false, data, bytes);
+}
+
+an_status an_file_write_losable(an_err *err, const char *path, const void *data, size_t bytes)
+{
+    return write_whole(err, path, true, data, bytes);
 }

@@ -324,7 +324,7 @@ static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, in
         argv[i][n++] = kernel_library;
         argv[i][n] = NULL;
         argvs[i] = argv[i];
-        AN_TRY(an_file_write(err, u->c_path, u->source.data, u->source.len));
+        AN_TRY(an_file_write_losable(err, u->c_path, u->source.data, u->source.len));
     }
     an_status status = an_spawn_many(err, argvs, n_units, c->timeout_s, output[0], sizeof output[0], codes);
     for (int i = 0; i < n_units; i++) unlink(units[i].c_path);
@@ -385,7 +385,8 @@ static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_
         memcpy(&fn[k], &address, sizeof fn[k]);
         snprintf(ref, sizeof ref, "%s/%016llx.ref", c->cache_dir, (unsigned long long)key);
         int n = snprintf(text, sizeof text, "%s %016llx", u->so_name, (unsigned long long)hash);
-        if (cached) an_file_write(&quiet, ref, text, (size_t)n); /* a full disk costs only a compile next time */
+        if (cached)
+            an_file_write_losable(&quiet, ref, text, (size_t)n); /* a full disk costs only a compile next time */
     }
     return AN_OK;
 }

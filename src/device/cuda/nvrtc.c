@@ -103,10 +103,8 @@ static void keep(const an_device *d, const an_cuda_module *u)
     head_of(u, head);
     memcpy(file, head, HEAD_BYTES);
     memcpy(file + HEAD_BYTES, u->image, u->image_bytes);
-    an_file_write(&quiet, path, file, HEAD_BYTES + u->image_bytes);
+    an_file_write_losable(&quiet, path, file, HEAD_BYTES + u->image_bytes);
     free(file);
-    int64_t removed;
-    an_cache_trim(d->cache_dir, an_cache_limit(), &removed);
 }
 
 /* ---------------------------------------------------------------------------------------------- compiling */
@@ -167,6 +165,8 @@ static an_status compile_missing(an_err *err, an_device *d, an_cuda_module **mis
     job j = {.d = d, .module = missing};
     an_pool_run(pool, n, compile_one, &j);
     an_pool_close(pool);
+    int64_t removed;
+    an_cache_trim(d->cache_dir, an_cache_limit(), &removed);
     for (int i = 0; i < n; i++) {
         char line[300];
         if (missing[i]->image) continue;
