@@ -1,7 +1,7 @@
 /* cuda.c: the backend "cuda": the device, its memory, its one stream, and waiting, with a time limit for what hangs
  * (ANNEAL_CUDA_TIMEOUT).
  *
- * Owns:       the primary context of GPU 0 (of CUDA_VISIBLE_DEVICES), a stream, pinned staging memory, tickets (the
+ * Owns:       the primary context of GPU 0 (of CUDA_VISIBLE_DEVICES), a stream, tickets (the
  *             number that a submit returns, for waiting).
  * Does not:   compile (nvrtc.c) or launch (graph_exec.c). There is no caching allocator: a buffer is one call of the driver,
  *             given back at once. Whether a step may allocate: runtime/memory.c; what is kept between steps:
@@ -265,15 +265,12 @@ static void cuda_close(an_device *d)
     if (d->context && !d->lost && !d->cu.context_use(d->context) && d->stream) an_cuda_wait_idle(d);
     const bool reachable = d->context && !d->lost && !d->cu.context_use(d->context);
     an_cuda_convs_close(d, reachable);
+    an_cuda_stages_close(d, reachable);
     if (reachable) {
         an_cuda_leave(d);
         if (d->lt_handle) d->lt.destroy(d->lt_handle);
         for (int i = 0; i < AN_CUDA_EVENTS; i++)
             if (d->event[i]) d->cu.event_free(d->event[i]);
-        for (int i = 0; i < 2; i++) {
-            if (d->staged[i]) d->cu.event_free(d->staged[i]);
-            if (d->stage[i]) d->cu.host_free(d->stage[i]);
-        }
         if (d->stream) d->cu.stream_free(d->stream);
     }
     if (d->context && !d->hung) d->cu.context_release(d->device);
@@ -298,13 +295,7 @@ static an_status make_device(an_err *err, an_device *d)
     AN_TRY(an_cuda_check(err, d, d->cu.stream_new(&d->stream, CU_STREAM_NON_BLOCKING), "making a stream"));
     for (int i = 0; i < AN_CUDA_EVENTS; i++)
         AN_TRY(an_cuda_check(err, d, d->cu.event_new(&d->event[i], CU_EVENT_NO_TIMING), "making an event"));
-    for (int i = 0; i < 2; i++) {
-        void *p = NULL;
-        AN_TRY(an_cuda_check(err, d, d->cu.event_new(&d->staged[i], CU_EVENT_NO_TIMING), "making an event"));
-        AN_TRY(an_cuda_check(err, d, d->cu.host_new(&p, AN_CUDA_STAGE_BYTES, 0), "taking %d bytes of pinned memory",
-                             AN_CUDA_STAGE_BYTES));
-        d->stage[i] = p;
-    }
+    AN_TRY(an_cuda_stages_open(err, d));
     size_t bytes = 0, unused = 0;
     d->cu.device_memory(&bytes, d->device);
     /* beyond this, recomputation costs 2 to 4 % of a step and saves a third of its memory */
@@ -371,64 +362,6 @@ static void cuda_free(an_device *d, an_buffer *b)
     *b = (an_buffer){0};
 }
 
-static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t timeout_ns, const char *what);
-
-static an_status in_bounds(an_err *err, const an_buffer *b, size_t at, size_t n, const char *what)
-{
-    if (at <= b->bytes && n <= b->bytes - at) return AN_OK;
-    return an_fail(err, AN_E_INTERNAL, "cuda: %s of %zu bytes at %zu, the buffer has %zu", what, n, at, b->bytes);
-}
-
-/* The next n bytes of pinned memory; waits until their previous contents have been copied. */
-static an_status stage(an_err *err, an_device *d, size_t n, char **out)
-{
-    if (d->stage_used + n > AN_CUDA_STAGE_BYTES) {
-        int now = d->stage_now;
-        AN_TRY(an_cuda_check(err, d, d->cu.event_record(d->staged[now], d->stream, 0), "recording an event"));
-        d->staging[now] = true;
-        d->stage_now = now = !now;
-        d->stage_used = 0;
-        if (d->staging[now]) AN_TRY(wait_for_event(err, d, d->staged[now], INT64_MAX, "waiting for a copy to the GPU"));
-    }
-    *out = d->stage[d->stage_now] + d->stage_used;
-    d->stage_used += (size_t)an_round_up((int64_t)n, 64);
-    if (d->stage_used > AN_CUDA_STAGE_BYTES) d->stage_used = AN_CUDA_STAGE_BYTES;
-    return AN_OK;
-}
-
-an_status an_cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n)
-{
-    AN_TRY(in_bounds(err, dst, at, n, "write"));
-    AN_TRY(an_cuda_enter(err, d));
-    for (size_t done = 0; done < n;) {
-        size_t part = AN_MIN(n - done, (size_t)AN_CUDA_STAGE_BYTES);
-        char *pinned;
-        AN_TRY(stage(err, d, part, &pinned));
-        memcpy(pinned, (const char *)src + done, part);
-        AN_TRY(an_cuda_check(err, d, d->cu.to_device(dst->handle + at + done, pinned, part, d->stream),
-                             "copying %zu bytes to the GPU", part));
-        done += part;
-    }
-    return AN_OK;
-}
-
-static an_status cuda_read(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n)
-{
-    AN_TRY(in_bounds(err, src, at, n, "read"));
-    AN_TRY(an_cuda_enter(err, d));
-    for (size_t done = 0; done < n;) {
-        size_t part = AN_MIN(n - done, (size_t)AN_CUDA_STAGE_BYTES);
-        char *pinned;
-        AN_TRY(stage(err, d, part, &pinned));
-        AN_TRY(an_cuda_check(err, d, d->cu.to_host(pinned, src->handle + at + done, part, d->stream),
-                             "copying %zu bytes from the GPU", part));
-        AN_TRY(an_cuda_wait_stream(err, d, "reading from the GPU"));
-        memcpy((char *)dst + done, pinned, part);
-        done += part;
-    }
-    return AN_OK;
-}
-
 /* ---------------------------------------------------------------------------------------------- waiting */
 
 static void nap(int64_t ns)
@@ -476,6 +409,11 @@ static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t t
              what, d->name, d->timeout_s, d->nccl_comm ? ", or another rank's does" : "");
     lose_hung(d);
     return an_fail(err, AN_E_DEVICE, "%s", d->lost_text);
+}
+
+an_status an_cuda_wait_event(an_err *err, an_device *d, cu_event e, const char *what)
+{
+    return wait_for_event(err, d, e, INT64_MAX, what);
 }
 
 an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what)
@@ -556,7 +494,7 @@ const an_backend an_backend_cuda = {.name = "cuda",
                                     .alloc = cuda_alloc,
                                     .free = cuda_free,
                                     .write = an_cuda_write,
-                                    .read = cuda_read,
+                                    .read = an_cuda_read,
                                     .load = an_cuda_load,
                                     .unload = an_cuda_unload,
                                     .submit = an_cuda_submit,

@@ -25,7 +25,8 @@
 #include "codegen/render.h"
 #include "kernels/gpu/gemm_hopper_args.h"
 
-enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20, AN_CUDA_GUARD_BYTES = 256 };
+enum { AN_CUDA_STAGES = 32, AN_CUDA_STAGE_BYTES = 4 << 20 }; /* of pinned memory */
+enum { AN_CUDA_EVENTS = 64, AN_CUDA_WORKSPACE = 32 << 20, AN_CUDA_GUARD_BYTES = 256 };
 
 /* ANNEAL_CUDA_LAUNCH. */
 typedef enum an_cuda_how {
@@ -39,6 +40,12 @@ typedef struct an_cuda_guarded { /* a buffer with guards before and behind it */
     cu_pointer at;
     size_t bytes;
 } an_cuda_guarded;
+
+typedef struct an_cuda_stage {
+    char *at;
+    cu_event copied;
+    bool used; /* `copied` was recorded */
+} an_cuda_stage;
 
 struct an_device {
     an_cuda_driver cu;
@@ -65,11 +72,10 @@ struct an_device {
     an_gpu gpu;
     cu_event event[AN_CUDA_EVENTS]; /* of the last tickets */
     an_ticket tickets;
-    char *stage[2]; /* pinned staging memory; writes use the two halves alternately */
-    cu_event staged[2];
-    bool staging[2]; /* staged[i] was recorded */
+    an_cuda_stage stage[AN_CUDA_STAGES]; /* a ring: transfers.c */
+    int n_stages, stage_now;
     size_t stage_used;
-    int stage_now;
+    struct an_pool *copiers;  /* NULL: nothing large was written yet */
     uint64_t free_bytes;      /* of the GPU when it was opened: the most that this program can allocate */
     an_cuda_guarded *guarded; /* with `guard`: every allocated buffer */
     int n_guarded;
@@ -87,7 +93,13 @@ an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what);
 bool an_cuda_wait_idle(an_device *d);
 /* The device's work, or a call in another thread, waits for a rank that is gone: `err` says which, and is every later call's. */
 an_status an_cuda_lose_ranks(an_err *err, an_device *d);
+an_status an_cuda_wait_event(an_err *err, an_device *d, cu_event e, const char *what);
+
+/* ---- transfers.c */
+an_status an_cuda_stages_open(an_err *err, an_device *d);
+void an_cuda_stages_close(an_device *d, bool reachable);
 an_status an_cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n);
+an_status an_cuda_read(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n);
 
 /* ---- nvrtc.c: a module is one text, compiled alone and kept on disk under its hash. */
 typedef struct an_cuda_module {
