@@ -170,6 +170,12 @@ static bool has_large_samples(const an_call_tensor *t)
     return pixels > INT32_MAX || pixels * t->shape[3] > INT32_MAX;
 }
 
+/* A dtype whose bits tell all places of an image [B,H,W,C] apart, and from none. */
+static an_dtype place_of(const an_library_call_spec *s)
+{
+    return (int64_t)s->src[1].shape[1] * s->src[1].shape[2] > UINT16_MAX ? AN_I32 : AN_BF16;
+}
+
 /* Kernels count rows, and the elements of a sample, in 32 bits; a row that is sorted is padded to a power of two, and a
  * network's stages go to twice that. Why a call is too large; NULL: it is not. */
 static const char *too_large(const an_library_call_spec *s)
@@ -207,6 +213,10 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
     if ((why = too_large(s)) != NULL) return why;
     if (s->op == AN_OP_CUMSUM || s->op == AN_OP_POOL_MAX_GRAD || s->op == AN_OP_PUT_ROWS) {
         t->module = AN_MODULE_SCAN_POOL;
+        if (s->op == AN_OP_POOL_MAX_GRAD) {
+            t->store_c = kind_of[place_of(s)];
+            t->vec = gpu->dialect->vector_access && s->dtype != AN_F64 && last(&s->src[0]) % 8 == 0 ? 8 : 1;
+        }
         return NULL;
     }
     if (s->op == AN_OP_DRAW) {
@@ -230,6 +240,11 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
 
 /* ---------------------------------------------------------------------------------------------- texts */
 
+static bool is_pool(const an_tiles *t)
+{
+    return t->module == AN_MODULE_SCAN_POOL && t->call == POOL_MAX_GRAD;
+}
+
 void an_gpu_call_defines(const an_tiles *t, an_text *out)
 {
     static const char *const calls[] = {"RUNNING_SUM", "POOL_MAX_GRAD", "CHOLESKY", "QR",       "EIGH",
@@ -240,6 +255,7 @@ void an_gpu_call_defines(const an_tiles *t, an_text *out)
         an_text_printf(out, "#define AN_STORE_C AN_KIND_%s\n#define AN_PART %d\n", t->store_c, SCATTER_PART);
     if (t->module == AN_MODULE_SCAN_POOL || t->module == AN_MODULE_MATRIX)
         an_text_printf(out, "#define AN_CALL AN_CALL_%s\n", calls[t->call]);
+    if (is_pool(t)) an_text_printf(out, "#define AN_VEC %d\n#define AN_STORE_C AN_KIND_%s\n", t->vec, t->store_c);
 }
 
 const char *an_gpu_call_args_text(an_gpu_module m)
@@ -256,9 +272,9 @@ const char *an_gpu_call_body_text(an_gpu_module m)
                                       : an_embed_linalg_inc;
 }
 
-int an_gpu_call_entries(an_gpu_module m)
+int an_gpu_call_entries(const an_tiles *t)
 {
-    return m == AN_MODULE_SCATTER ? 4 : 1; /* in exact mode */
+    return t->module == AN_MODULE_SCATTER ? 4 : is_pool(t) ? 2 : 1; /* in exact mode */
 }
 
 /* ---------------------------------------------------------------------------------------------- launches */
@@ -419,13 +435,12 @@ static struct an_call_args call_args(const an_library_call_spec *s)
     return a;
 }
 
-/* Thread blocks: 32 threads a row of a running sum, one thread a pixel and channel of a pooling's gradient, one block a row that
- * is sorted or drawn from, a matrix, or a row that is put. 0: there is nothing to do. */
+/* Thread blocks: 32 threads a row of a running sum, one block a row that is sorted or drawn from, a matrix, or a row that is put. 0: there is
+ * nothing to do. */
 static int64_t groups_of(const an_library_call_spec *s, const struct an_call_args *a, const an_tiles *t)
 {
     if (s->op == AN_OP_CUMSUM) return a->n ? an_ceil_div(a->units, t->threads / 32) : 0;
     if (s->op == AN_OP_PUT_ROWS) return a->each ? a->n : 0;
-    if (s->op == AN_OP_POOL_MAX_GRAD) return an_ceil_div((int64_t)a->units * a->H * a->W * a->C, t->threads);
     if (s->op == AN_OP_DRAW || sorts(s->op)) return a->n ? a->units : 0;
     return a->m > 0 && a->n > 0 && (!solves(s->op) || a->k > 0) ? a->units : 0;
 }
@@ -445,6 +460,29 @@ static const char *row_update_step(const an_plan_step *s, const an_row_update_sp
     return NULL;
 }
 
+/* Where each window's first maximum is, then for each place the windows whose first maximum it is. */
+static const char *pool_max_grad_step(const an_plan_step *s, const an_library_call_spec *c, const an_tiles *t,
+                                      an_gpu_step *out)
+{
+    const struct an_call_args a = call_args(c);
+    const int64_t channels = (int64_t)a.units * (a.C / t->vec), outputs = channels * a.OH * a.OW;
+    an_gpu_launch *l;
+    out->params.call = a;
+    out->params_bytes = sizeof out->params.call;
+    const char *why = an_gpu_launch_add(out, "pool_max_places", an_ceil_div(outputs, t->threads), 1, 1, t->threads, &l);
+    if (why) return why;
+    an_gpu_bind_arg(l, 0, s, 1);
+    bind_scratch(l, 1, 0);
+    an_gpu_bind(l, AN_BIND_PARAMS, 2, 0, 0);
+    why = an_gpu_launch_add(out, "pool_max_grad", an_ceil_div(channels * a.H * a.W, t->threads), 1, 1, t->threads, &l);
+    if (why) return why;
+    an_gpu_bind_arg(l, 0, s, 0);
+    bind_scratch(l, 1, 0);
+    an_gpu_bind_arg(l, 2, s, 2);
+    an_gpu_bind(l, AN_BIND_PARAMS, 3, 0, 0);
+    return NULL;
+}
+
 const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
 {
     const an_kernel *k = &p->kernel[s->kernel];
@@ -456,13 +494,13 @@ const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_t
         const an_scatter_spec of = scatter_of(c);
         return scatter_step(s, &of, c->n_src > 2 ? 2 : -1, c->n_src, t, out);
     }
-    static const char *const entries[] = {"sort_rows", "running_sum", "pool_max_grad", "matrix", "put_rows", "draw"};
+    if (c->op == AN_OP_POOL_MAX_GRAD) return pool_max_grad_step(s, c, t, out);
+    static const char *const entries[] = {"sort_rows", "running_sum", "matrix", "put_rows", "draw"};
     const int entry = t->module == AN_MODULE_SORT     ? 0
-                      : t->module == AN_MODULE_MATRIX ? 3
-                      : t->module == AN_MODULE_DRAW   ? 5
+                      : t->module == AN_MODULE_MATRIX ? 2
+                      : t->module == AN_MODULE_DRAW   ? 4
                       : c->op == AN_OP_CUMSUM         ? 1
-                      : c->op == AN_OP_PUT_ROWS       ? 4
-                                                      : 2;
+                                                      : 3;
     an_gpu_launch *l;
     int index = 0;
     out->params.call = call_args(c);
@@ -490,6 +528,8 @@ size_t an_gpu_call_scratch(const an_kernel *k)
         return (size_t)scatter_layout(&of).end;
     }
     const struct an_call_args a = call_args(s);
+    if (s->op == AN_OP_POOL_MAX_GRAD)
+        return (size_t)a.units * (size_t)a.OH * (size_t)a.OW * (size_t)a.C * an_dtype_bytes(place_of(s));
     if (s->op == AN_OP_DRAW) return (size_t)(8 * a.units * a.each);
     if (sorts(s->op) && !sort_words(s)) return (size_t)(a.units * a.each * (key_bytes(s->src[0].dtype) + 4));
     if (is_matrix(s) && !shared_words(s, matrix_threads(s))) return (size_t)(a.units * a.each * 8);

@@ -14,7 +14,7 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *o
 void an_gpu_call_defines(const an_tiles *t, an_text *out);
 const char *an_gpu_call_args_text(an_gpu_module m); /* the struct of arguments; the body follows it */
 const char *an_gpu_call_body_text(an_gpu_module m);
-int an_gpu_call_entries(an_gpu_module m); /* kernels in its text */
+int an_gpu_call_entries(const an_tiles *t); /* kernels in its text */
 const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out);
 size_t an_gpu_call_scratch(const an_kernel *k);
 

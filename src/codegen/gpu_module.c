@@ -189,6 +189,7 @@ static const char *tiles_of_kernel(const an_plan *p, const an_plan_step *s, cons
 const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out)
 {
     const char *why = tiles_of_kernel(p, s, gpu, out);
+    if (!why && out->module == AN_MODULE_SCAN_POOL && !an_step_aligned(s)) out->vec = 1;
     if (why || !gpu->follow || !can_follow(&p->kernel[s->kernel], out)) return why;
     out->follow = 1;
     out->early = out->rows && !is_written(p, &s->arg[1]);

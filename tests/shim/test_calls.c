@@ -250,7 +250,7 @@ static int each_text(const char *device, an_dtype t, const an_gpu *gpu,
         an_text_puts(&seen, unit.data);
         an_tiles tiles;
         assert_null(an_module_tiles(p, &p->step[s], gpu, &tiles));
-        check(unit.data, an_gpu_call_entries(tiles.module), arg);
+        check(unit.data, an_gpu_call_entries(&tiles), arg);
         n++;
     }
     an_text_free(&unit);
