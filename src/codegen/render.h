@@ -43,7 +43,8 @@ typedef struct an_loop_launch {
     bool block_per_row;        /* rows are few and long: a block has one */
     bool block_reduces;        /* ... and its subgroups share each reduction of the row */
     bool lane_per_subgroup;    /* a column sum: each of its virtual lanes is summed by one subgroup */
-    bool two_per_sm;           /* registers are limited so that a multiprocessor holds two such blocks */
+    int columns;     /* ... else of a block whose threads share these columns, in another order; 0: they do not */
+    bool two_per_sm; /* registers are limited so that a multiprocessor holds two such blocks */
 } an_loop_launch;
 an_loop_launch an_render_gpu_launch(const an_loop_kernel *p, const an_gpu *gpu);
 

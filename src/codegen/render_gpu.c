@@ -6,7 +6,8 @@
  *                                        as float4: an_render_gpu_launch decides, an_gpu_is_vector_access says which)
  *     row reductions (softmax, norms)    a subgroup a row: lane l takes columns l, l + 32, ... (render_gpu_reduce.c)
  *     ... and column sums over runs of rows   a thread block a run; each of its subgroups is one lane of those sums
- *     column reduction                   a thread a column (CUDA, many: four; long: a thread block 32 columns, a subgroup each lane)
+ *     column reduction                   a thread a column (CUDA, many: four; long: a thread block 32 columns, a subgroup each lane;
+ *                                        fast, few and long: a thread block 8 or 32 columns, all its threads)
  *     epilogue of a GEMM                 a function that kernels/gpu/gemm.inc calls through AN_EPILOGUE
  *     ... of a pair of its rows          render_gpu_pair.c
  *
@@ -33,7 +34,10 @@ enum {
     FIRST_EPILOGUE_BUFFER = 5,
     AN_WIDE = 8,         /* columns of a thread with vector accesses: one of 16 bytes in bf16, two in f32 */
     WIDE_FROM = 1 << 20, /* elements from which a thread every 8 of them still fills a GPU */
-    AN_WIDE_COLUMNS = 4, /* columns of a thread that sums them: 8 bytes in bf16, 16 in f32 */
+    FEW_COLUMNS =
+        4096, /* a block for 32 of them would leave multiprocessors of a large GPU without one; one for 8 loads 32 bytes of f32 */
+    SOME_COLUMNS = 1 << 18, /* a thread for each would leave a large GPU half empty */
+    AN_WIDE_COLUMNS = 4,    /* columns of a thread that sums them: 8 bytes in bf16, 16 in f32 */
     WIDE_COLUMNS_FROM = 1 << 18
 };
 
@@ -243,17 +247,53 @@ static void columns_by_subgroups(const an_loop_kernel *p, int red, an_text *out)
                    type, 32 * AN_RUN_LANES, type, red, AN_RUN_LANES, AN_RUN_LANES, red);
 }
 
+/* A reduction of few long columns, in fast mode: the threads of a block share its columns' elements, and fold their sums in shared memory. */
+static void shared_columns(const an_loop_kernel *p, int red, const an_loop_launch *launch, an_text *out)
+{
+    const an_ins *in = &p->ins[red];
+    const char *type = an_gpu_computed[in->dtype], *add = in->op == AN_OP_MAX ? "an_max" : "an_plus";
+    const int across = launch->columns, lanes = launch->threads / across, at_once = (int)AN_MIN(p->red / lanes, 8);
+    const long long turn = (long long)lanes * at_once, whole = p->red / turn * turn;
+    an_text_printf(out,
+                   "    const int lane = (int)an_thread / %d, i = (int)an_block.x * %d + (int)an_thread %% %d, r = i / "
+                   "%lld, c = i %% %lld;\n    (void)r;\n    %s s = %s;\n",
+                   across, across, across, (long long)p->cols, (long long)p->cols, type, an_gpu_first_value(in));
+    for (int rest = 0; rest < 2 && !(rest && whole == p->red); rest++) {
+        if (rest)
+            an_text_printf(out, "    for (int q = %lld + lane; q < %lld; q += %d) {\n", whole, (long long)p->red,
+                           lanes);
+        else
+            an_text_printf(out,
+                           "    for (int q0 = lane; q0 < %lld; q0 += %lld)\n        AN_UNROLL for (int k = 0; k < %d; "
+                           "k++)\n        {\n            const int q = q0 + %d * k;\n",
+                           whole, turn, at_once, lanes);
+        const char *indent = rest ? "        " : "            ";
+        for (int i = 0; i < p->n_ins; i++)
+            if (p->ins[i].phase == 0 && i != red) an_gpu_instruction(p, i, indent, "", (an_gpu_form){0}, out);
+        an_text_printf(out, "%ss = %s(s, v%d);\n%s}\n", indent, add, in->a, rest ? "    " : "        ");
+    }
+    an_text_printf(
+        out,
+        "    AN_SHARED_ARRAY(%s, lanes, %d);\n    lanes[an_thread] = s;\n    for (int half = %d; half; half /= "
+        "2) {\n        AN_BARRIER();\n        if (lane < half) lanes[an_thread] = %s(lanes[an_thread], "
+        "lanes[an_thread + half * %d]);\n    }\n    if (lane > 0) return;\n    const %s s%d = "
+        "lanes[an_thread];\n",
+        type, launch->threads, lanes / 2, add, across, type, red);
+}
+
 static void columns(const an_loop_kernel *p, const an_loop_launch *launch, an_text *out)
 {
     int red = 0;
     while (p->ins[red].kind != AN_INS_REDUCE) red++;
     const an_ins *in = &p->ins[red];
-    int lanes = in->op == AN_OP_ARGMAX ? 1 : AN_MAX(p->lanes, 1);
+    int lanes = in->op == AN_OP_ARGMAX || launch->columns ? 1 : AN_MAX(p->lanes, 1);
     if (launch->vector) {
         wide_columns(p, red, lanes, launch->threads, out);
         return;
     }
-    if (launch->lane_per_subgroup)
+    if (launch->columns)
+        shared_columns(p, red, launch, out);
+    else if (launch->lane_per_subgroup)
         columns_by_subgroups(p, red, out);
     else
         columns_by_threads(p, red, lanes, launch->threads, out);
@@ -342,6 +382,21 @@ static bool is_argmax(const an_loop_kernel *p)
     return false;
 }
 
+/* How the threads of a block share few long columns: 8 of them, or 32 where those make blocks enough. */
+static bool shares_columns(const an_loop_kernel *p, const an_gpu *gpu, an_loop_launch *out)
+{
+    const int64_t n = p->rows * p->cols;
+    if (!an_gpu_fast(gpu) || !gpu->dialect->vector_access || p->shape != AN_COL || is_argmax(p)) return false;
+    if (p->cols % 8 == 0 && n <= FEW_COLUMNS && p->red >= LONG_COLUMN)
+        *out = (an_loop_launch){.columns = 8, .threads = p->red < 512 ? 128 : p->red < 2048 ? 256 : 1024};
+    else if (p->cols % 32 == 0 && n <= SOME_COLUMNS && p->red >= 8 * LONG_COLUMN && !is_long_column(p))
+        *out = (an_loop_launch){.columns = 32, .threads = 256};
+    else
+        return false;
+    out->blocks = n / out->columns;
+    return true;
+}
+
 an_loop_launch an_render_gpu_launch(const an_loop_kernel *p, const an_gpu *gpu)
 {
     const an_dialect *d = gpu->dialect;
@@ -351,10 +406,12 @@ an_loop_launch an_render_gpu_launch(const an_loop_kernel *p, const an_gpu *gpu)
     const bool whole = p->cols % AN_WIDE == 0 || (p->shape == AN_ROW && an_gpu_all_vector_accesses(p, AN_WIDE));
     if (d->vector_access && p->shape != AN_COL && whole && n >= WIDE_FROM && vectors <= INT32_MAX)
         return (an_loop_launch){.blocks = an_ceil_div(vectors, EACH_THREADS), .threads = EACH_THREADS, .vector = true};
+    an_loop_launch shared;
+    if (shares_columns(p, gpu, &shared)) return shared;
     if (d->block_per_row && is_long_column(p))
         return (an_loop_launch){.blocks = n / 32, .threads = 32 * AN_RUN_LANES, .lane_per_subgroup = true};
-    if (d->vector_access && p->shape == AN_COL && p->lanes > 1 && p->cols % AN_WIDE_COLUMNS == 0 &&
-        n >= WIDE_COLUMNS_FROM && n <= INT32_MAX && !is_argmax(p) && an_gpu_all_vector_accesses(p, AN_WIDE_COLUMNS))
+    if (d->vector_access && p->shape == AN_COL && p->cols % AN_WIDE_COLUMNS == 0 && n >= WIDE_COLUMNS_FROM &&
+        n <= INT32_MAX && !is_argmax(p) && an_gpu_wide_columns_pay(p, AN_WIDE_COLUMNS))
         return (an_loop_launch){
             .blocks = an_ceil_div(n / AN_WIDE_COLUMNS, COL_THREADS), .threads = COL_THREADS, .vector = true};
     int threads = (int)AN_MIN(p->shape == AN_COL ? COL_THREADS : EACH_THREADS, AN_MAX(an_round_up(n, 32), 32));

@@ -37,6 +37,9 @@ void an_gpu_value(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out);
 bool an_gpu_is_vector_access(const an_loop_kernel *p, const an_ins *in, int wide);
 /* Whether every load and store of a column is such an access, so that a row may end within one (`ragged`). */
 bool an_gpu_all_vector_accesses(const an_loop_kernel *p, int wide);
+/* Whether a thread for `wide` neighbouring columns of a column reduction loads what is different in every row, and stores, in vectors: the
+ * others are the same for all rows, as the weights of a depthwise convolution. */
+bool an_gpu_wide_columns_pay(const an_loop_kernel *p, int wide);
 /* ", 693 - c0": how many columns are left, where a row may end within a vector; and the test that skips column c beyond it. */
 void an_gpu_edge(const an_loop_kernel *p, an_gpu_form f, an_text *out);
 void an_gpu_skip_beyond_edge(const an_loop_kernel *p, an_gpu_form f, const char *indent, an_text *out);

@@ -113,11 +113,12 @@ void an_gpu_rounded(int dtype, const char *e, an_text *out)
  *     for (k < 8) { const float v0 = w0[k]; ... w5[k] = v4; }
  *     an_wide_store(y5 + r * 768 + c0, w5); */
 
-/* Whether all `wide` columns of a load are there, or none of them, and a kernel of elements reads it. */
+/* Whether all `wide` columns of a load are there, or none of them, and a kernel of elements or of columns reads it. */
 static bool is_guarded_by_row(const an_loop_kernel *p, const an_ins *in)
 {
     const an_guard *g = &p->guard[in->guard];
-    if (in->kind != AN_INS_LOAD || p->shape != AN_ROW || an_gpu_reduces_rows(p) || !p->arg[in->arg].numel) return false;
+    if (in->kind != AN_INS_LOAD || p->shape == AN_TILE || an_gpu_reduces_rows(p) || !p->arg[in->arg].numel)
+        return false;
     for (int i = 0; i < g->n; i++)
         if (an_ix_uses(&p->ix, g->bound[i].e, AN_VAR_COL)) return false;
     return true;
@@ -143,6 +144,19 @@ bool an_gpu_all_vector_accesses(const an_loop_kernel *p, int wide)
         n++;
     }
     return n > 0;
+}
+
+bool an_gpu_wide_columns_pay(const an_loop_kernel *p, int wide)
+{
+    bool pays = false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if ((in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE) || in->scope != AN_SCOPE_COL) continue;
+        const bool vector = an_gpu_is_vector_access(p, in, wide);
+        if (!vector && (in->kind == AN_INS_STORE || in->a >= 0 || an_ix_uses(&p->ix, in->ix, AN_VAR_ROW))) return false;
+        pays |= vector && in->phase == 0;
+    }
+    return pays;
 }
 
 void an_gpu_edge(const an_loop_kernel *p, an_gpu_form f, an_text *out)
