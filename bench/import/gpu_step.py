@@ -12,7 +12,8 @@ a row and peer: `ms` (median of all rounds' medians), `min_ms`, `first_s` (with 
 of the export `read_s` (`anneal inspect` of the archive); then one with `ratio`s, PyTorch's time by ours. "gpt2" is also timed as the
 built-in preset of the same shape: `imported_by_built_in`.
 What fails costs its own row alone.
-Models: gpt2, llama, bert, resnet50 of this file; hf_gpt2, hf_llama, hf_bert of transformers, where that is installed.
+Models: gpt2, llama, bert, resnet50 of this file; hf_gpt2, hf_llama, hf_bert of transformers and tv_mobilenet_v2, tv_convnext_tiny, tv_resnet18,
+tv_densenet121, tv_vgg16_bn, tv_efficientnet_b0 of torchvision, where those are installed.
 """
 import argparse
 import contextlib
@@ -198,7 +199,17 @@ def models():
         c = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **a)
         return text(Logits(BertForMaskedLM(c)), c.vocab_size, c.max_position_embeddings)
 
-    return {"gpt2": gpt2, "llama": llama, "bert": bert, "resnet50": resnet, "hf_gpt2": hf_gpt2, "hf_llama": hf_llama, "hf_bert": hf_bert}
+    def torchvision(name, **settings):
+        """A classifier of torchvision, without what it drops at random."""
+        def model(tiny):
+            import torchvision
+            return images(getattr(torchvision.models, name)(**settings), 64 if tiny else 224)
+        return model
+
+    return {"gpt2": gpt2, "llama": llama, "bert": bert, "resnet50": resnet, "hf_gpt2": hf_gpt2, "hf_llama": hf_llama, "hf_bert": hf_bert,
+            "tv_mobilenet_v2": torchvision("mobilenet_v2", dropout=0.0), "tv_convnext_tiny": torchvision("convnext_tiny", stochastic_depth_prob=0.0),
+            "tv_resnet18": torchvision("resnet18"), "tv_densenet121": torchvision("densenet121"), "tv_vgg16_bn": torchvision("vgg16_bn", dropout=0.0),
+            "tv_efficientnet_b0": torchvision("efficientnet_b0", dropout=0.0, stochastic_depth_prob=0.0)}
 
 
 def made(row, tiny):
