@@ -357,11 +357,17 @@ static void a_bias_is_added_before_the_sum_is_rounded(void **state)
     (void)state;
     static const char *const names[N_BIASED] = {"y", "dw", "db"};
     static const biased layers[] = {
-        {8192, 768, 768, AN_BF16, false}, /* on Hopper the end of the product, as is */
-        {8192, 384, 1536, AN_BF16, false}, {8192, 384, 1536, AN_BF16, true},  /* ... GELU behind it */
-        {8192, 1536, 768, AN_BF16, false},                                    /* the sum is longer than rows are wide */
-        {8192, 384, 1536, AN_F16, false},  {2051, 385, 1537, AN_BF16, false}, /* by our kernel for odd extents */
-        {200, 100, 68, AN_BF16, true},     {131, 77, 201, AN_F16, false}};
+        {8192, 768, 768, AN_BF16, false},  /* on Hopper the end of the product, as are the next three */
+        {8192, 384, 1536, AN_BF16, false}, /* wider than the sum is long */
+        {8192, 384, 1536, AN_BF16, true},  /* GELU behind it */
+        {8192, 1536, 768, AN_BF16, false}, /* a longer sum */
+        {8192, 384, 1536, AN_F16, false},  /* the library's */
+        {2051, 385, 1537, AN_BF16, false}, /* our kernel of odd extents */
+        {3, 768, 3072, AN_BF16, false},    /* few rows, as of tokens */
+        {1, 768, 768, AN_BF16, true},      /* one */
+        {200, 100, 68, AN_BF16, true},     /* small ones */
+        {131, 77, 201, AN_F16, false},
+    };
     need_gpu();
     for (size_t l = 0; l < AN_COUNT(layers); l++) {
         const biased *p = &layers[l];
