@@ -564,6 +564,21 @@ PLACES_3D = {f"volume_{m}_{p}_{c}": (lambda m, p, c: lambda x: F.grid_sample(x, 
 PLACES_3D |= {"unpool": lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2), "unpool_overlapping": lambda x: F.max_unpool3d(*F.max_pool3d(x, 3, 2, 1, return_indices=True), 3, 2, 1, output_size=x.shape)}
 
 
+# What is drawn differs from PyTorch's; what holds of it does not.
+def _near(x, want, by):
+    return (x.double().mean() - want).abs() < by
+
+
+DRAWN = {"exponential": lambda x: _near(torch.empty_like(x).exponential_(2.0), 0.5, 0.05), "exponential_ends": lambda x: (torch.empty_like(x).exponential_() > 0).all(), "gumbel": lambda x: F.gumbel_softmax(x, hard=True).sum(1).round(),
+         "gumbel_of": lambda x: _near(F.gumbel_softmax(x * 0 + torch.tensor([0.0, 0.6931471805599453]).repeat(2), hard=True)[:, 1::2].sum(1), 2 / 3, 0.07), "normal_mean": lambda x: _near(torch.normal(x * 0 + 3, 0.5), 3, 0.05),
+         "normal_std": lambda x: _near(torch.normal(2.0, x * 0 + 4).sub(2).square(), 16, 1.5), "normal_both": lambda x: _near(torch.normal(x, x.abs() + 1) - x, 0, 0.15), "randint": lambda x: (lambda r: (r.min(), r.max(), _near(r, 4.5, 0.1))[0])(torch.randint(3, 7, (2000,))),
+         "randint_max": lambda x: torch.randint(3, 7, (2000,)).max(), "randint_mean": lambda x: _near(torch.randint(10, (4000,)), 4.5, 0.25), "randint_like": lambda x: torch.randint_like(x, -2, 3).amin(), "randperm": lambda x: torch.randperm(50).sort()[0], "randperm_moves": lambda x: (torch.randperm(50) != torch.arange(50)).any(),
+         "multinomial_all": lambda x: x[:3].softmax(1).multinomial(4).sort(1)[0], "multinomial": lambda x: _near(torch.multinomial(torch.tensor([1.0, 0.0, 3.0]), 3000, replacement=True), 1.5, 0.06), "multinomial_zero": lambda x: (torch.multinomial(torch.tensor([1.0, 0.0, 3.0]), 2) != 1).all(),
+         "multinomial_rows": lambda x: _near(x.softmax(1).mul(0).add(torch.tensor([2.0, 0, 0, 1])).multinomial(1), 1, 0.25), "multinomial_again": lambda x: _near((x[:9] * 0 + torch.tensor([2.0, 0, 0, 1])).multinomial(300, True), 1, 0.1),
+         "alpha": lambda x: _near(F.alpha_dropout(x, 0.3, True), x.mean(), 0.1), "alpha_square": lambda x: _near(F.alpha_dropout(x, 0.3, True).square(), 1, 0.15), "alpha_channels": lambda x: (lambda y: (y == y[:, :, :1]).all())(F.feature_alpha_dropout(x[:, :, None].expand(-1, -1, 3) * 0, 0.5, True)),
+         "alpha_none": lambda x: F.alpha_dropout(x[:2], 0.3, False) * x[:2]}
+
+
 def fixtures():
     yield "unary", Cases([f for k, f in UNARY.items() if k != "hardsigmoid"]), (CORNERS,)
     yield "positive", Cases(list(POSITIVE.values())), (draw(12).abs() + 0.1,)
@@ -576,6 +591,7 @@ def fixtures():
     yield "images", Cases(list(IMAGES.values())), (draw(2, 4, 6, 5),)
     yield "special", Cases(list(SPECIAL.values())), (CORNERS,)
     yield "special2", Cases(list(SPECIAL_2.values())), (draw(4, 6), draw(4, 6, seed=5))
+    yield "drawn", Cases(list(DRAWN.values())), (draw(700, 4),)
     yield "places", Cases(list(PLACES.values())), (draw(2, 3, 8, 6),)
     yield "places3d", Cases(list(PLACES_3D.values())), (draw(1, 3, 4, 4, 4),)
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 /* rule_make.c: operations of PyTorch that create tensors: filled, arange, random, dropout. */
 #include "import/rules.h"
 #include <math.h>
+#include <string.h>
 
 /* ---- filled */
 
@@ -224,4 +225,116 @@ an_status an_rule_normal(an_build *b, const an_pt2_node *n)
 {
     an_tensor *z = normal(b, an_shape_of(an_in(b, n, 0)));
     return drawn(b, n, an_add_num_at(AN_AT, an_mul_num_at(AN_AT, z, an_in_float(b, n, 2)), an_in_float(b, n, 1)));
+}
+
+/* ---- draws by others: uniform ones in (0,1), of which neither the logarithm nor its negative's is infinite */
+
+static an_tensor *inner(an_build *b, an_shape s)
+{
+    const double unit = 1.0 / (1 << 25); /* half of what uniform numbers are multiples of */
+    return an_add_num_at(AN_AT, an_mul_num_at(AN_AT, an_rand_at(AN_AT, b->cx, s), 1 - 4 * unit), unit);
+}
+
+/* self lambd */
+an_status an_rule_exponential(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *u = inner(b, an_shape_of(an_in(b, n, 0)));
+    return drawn(b, n, an_mul_num_at(AN_AT, an_log_at(AN_AT, u), -1 / an_in_float(b, n, 1)));
+}
+
+/* mean std, each a tensor or a number */
+an_status an_rule_normal_of(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *mean = an_in(b, n, 0), *std = an_in(b, n, 1), *like = mean ? mean : std;
+    if (!like) return an_build_refuse(b, AN_E_UNSUPPORTED, "of two numbers");
+    an_tensor *z = normal(b, mean && std ? an_shape_of(an_add_at(AN_AT, mean, std)) : an_shape_of(like));
+    z = an_as(z, an_dtype_of(like));
+    z = std ? an_mul_at(AN_AT, z, std) : an_mul_num_at(AN_AT, z, an_in_float(b, n, 1));
+    return drawn(b, n, mean ? an_add_at(AN_AT, z, mean) : an_add_num_at(AN_AT, z, an_in_float(b, n, 0)));
+}
+
+static an_status whole_numbers(an_build *b, const an_pt2_node *n, int64_t low, int64_t high, an_shape s)
+{
+    if (high <= low || high > INT32_MAX || low < INT32_MIN || high - low > 1 << 24)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "from %lld to %lld; up to 2^24 numbers of 32 bits are known",
+                               (long long)low, (long long)high);
+    an_tensor *u = an_rand_at(AN_AT, b->cx, s);
+    u = an_floor_at(AN_AT, an_mul_num_at(AN_AT, u, (double)(high - low)));
+    return drawn(b, n, an_add_num_at(AN_AT, an_as(u, AN_I32), (double)low));
+}
+
+/* high size */
+an_status an_rule_randint(an_build *b, const an_pt2_node *n)
+{
+    return whole_numbers(b, n, 0, an_in_int(b, n, 0), an_in_shape(b, n, 1));
+}
+/* low high size */
+an_status an_rule_randint_low(an_build *b, const an_pt2_node *n)
+{
+    return whole_numbers(b, n, an_in_int(b, n, 0), an_in_int(b, n, 1), an_in_shape(b, n, 2));
+}
+/* self high, or self low high */
+an_status an_rule_randint_like(an_build *b, const an_pt2_node *n)
+{
+    const an_shape s = an_shape_of(an_in(b, n, 0));
+    if (!strstr(n->target, "low")) return whole_numbers(b, n, 0, an_in_int(b, n, 1), s);
+    return whole_numbers(b, n, an_in_int(b, n, 1), an_in_int(b, n, 2), s);
+}
+
+/* n: the order of as many uniform numbers */
+an_status an_rule_randperm(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *at = NULL;
+    const int64_t count = an_in_int(b, n, 0);
+    if (count < 1 || count > INT32_MAX)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of %lld numbers", (long long)count);
+    an_sort_at(AN_AT, an_rand_at(AN_AT, b->cx, AN_SHAPE(count)), false, &at);
+    return drawn(b, n, at);
+}
+
+/* self num_samples replacement: the greatest of log p and Gumbel's numbers (Maddison and others, "A* sampling", 2014); anew for each
+ * sample with replacement, else the first so many. */
+an_status an_rule_multinomial(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *p = an_as(an_in(b, n, 0), AN_F32), *at = NULL;
+    const int64_t count = an_in_int(b, n, 1);
+    const bool again = an_in_bool(b, n, 2);
+    an_shape s = an_shape_of(p);
+    const int64_t V = s.dim[AN_MAX(s.rank, 1) - 1];
+    if (s.rank < 1 || s.rank > 2 || V < 1 || count < 1 || count > 1 << 20 || (!again && count > V))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld samples of %lld", (long long)count, (long long)V);
+    if (again && count > 1) { /* [...,count,V] */
+        an_shape each = s;
+        each.dim[s.rank] = V;
+        each.dim[s.rank - 1] = 1;
+        each.rank++;
+        p = an_reshape_at(AN_AT, p, each);
+        each.dim[s.rank - 1] = count;
+        p = an_expand_at(AN_AT, p, each);
+        s = each;
+    }
+    an_tensor *key = an_log_at(AN_AT, an_neg_at(AN_AT, an_log_at(AN_AT, inner(b, s))));
+    key = an_sub_at(AN_AT, an_log_at(AN_AT, p), key);
+    if (again)
+        at = an_argmax_at(AN_AT, key, s.rank - 1, count == 1);
+    else
+        an_topk_at(AN_AT, key, (int)count, &at);
+    return drawn(b, n, at);
+}
+
+/* input p train: dropout that keeps mean and variance behind a selu (Klambauer and others, "Self-normalizing neural networks", 2017);
+ * feature_: of whole channels */
+an_status an_rule_alpha_dropout(an_build *b, const an_pt2_node *n)
+{
+    const double alpha = 1.7580993408473766, p = an_in_float(b, n, 1), a = 1 / sqrt((alpha * alpha * p + 1) * (1 - p));
+    an_tensor *x = an_in(b, n, 0);
+    an_shape s = an_shape_of(x);
+    for (int i = 2; i < s.rank && strstr(n->target, "feature"); i++) s.dim[i] = 1;
+    if (!an_in_bool(b, n, 2) || b->inference || p <= 0) return an_out(b, n, 0, x), AN_OK;
+    if (p >= 1) return an_out(b, n, 0, an_mul_num_at(AN_AT, x, 0)), AN_OK;
+    an_tensor *u = an_rand_at(AN_AT, b->cx, s), *keep = an_ge_at(AN_AT, u, an_num(u, b->cx, p));
+    an_tensor *y = an_mul_num_at(AN_AT, x, a);
+    y = an_where_at(AN_AT, keep, y, an_num(x, b->cx, -alpha * a));
+    an_out(b, n, 0, an_add_num_at(AN_AT, y, alpha * a * p));
+    return AN_OK;
 }
