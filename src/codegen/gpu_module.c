@@ -21,7 +21,8 @@ extern const char an_embed_exact[], an_embed_dialect_tiles_h[], an_embed_dialect
     an_embed_dialect_float64_h[], an_embed_dialect_library_calls_h[];
 extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_dropout_mask_h[],
     an_embed_attn_bf16_inc[], an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[],
-    an_embed_attn_hopper_inc[], an_embed_attn_decode_inc[], an_embed_attn_hopper_backward_inc[];
+    an_embed_attn_hopper_inc[], an_embed_attn_decode_inc[], an_embed_attn_hopper_backward_inc[],
+    an_embed_attn_short_inc[];
 extern const char an_embed_conv_bf16_inc[], an_embed_gemm_rows_inc[];
 
 enum {
@@ -48,10 +49,15 @@ bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu)
            s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS && s->T >= 64 &&
            s->S >= 64; /* shorter sequences do not fill a tile */
 }
+bool an_module_attn_short(const an_attn_spec *s, const an_gpu *gpu)
+{
+    return an_module_attn_hopper(s, gpu) && s->D == AN_SHORT_COLUMNS && s->T == s->S && s->T <= AN_SHORT_MOST &&
+           s->dropout == 0 && (int64_t)s->B * s->H > 2 * AN_HOPPER_GRID; /* fewer do not fill the GPU */
+}
 /* Arguments of a forward pass that are read one number at a time: the dropout's seed and the number of keys. */
+enum { RNG = 3, N_KEYS = 6 };
 static bool is_number(int arg, bool grad)
 {
-    enum { RNG = 3, N_KEYS = 6 };
     return !grad && (arg == RNG || arg == N_KEYS);
 }
 
@@ -73,9 +79,10 @@ bool an_module_attn_mask(const an_attn_spec *s)
     return s->dropout > 0 && AN_MASK_ONE((int64_t)s->B * s->H, s->T, s->S) <= (int64_t)1 << 28;
 }
 
-static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_args, const an_gpu *gpu, bool grad,
-                               an_tiles *t)
+static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args, const an_gpu *gpu, an_tiles *t)
 {
+    const an_attn_spec *const s = &k->u.attn;
+    const bool grad = k->kind == AN_KERNEL_ATTN_GRAD;
     static const int threads[] = {128, 64, 32}, chunks[] = {64, 48, 32, 16};
     const int mul = s->mul_dtype == AN_F16 ? AN_F32 : s->mul_dtype, each = an_operand_bytes(gpu, mul),
               dp = (s->D + 15) / 16 * 16;
@@ -98,6 +105,14 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
             s->B * s->H < DECODE_MANY ? DECODE_THREADS : DECODE_THREADS / 4; /* the shape decides, for the bits */
         t->bm = 1;
         t->dc = 16; /* unused, as are bn and cols */
+        return NULL;
+    }
+    const bool all_keys = grad || n_args <= N_KEYS || arg[N_KEYS].slot < 0;
+    if (k->rotated || (an_module_attn_short(s, gpu) && wide && all_keys)) {
+        t->body = k->rotated ? AN_BODY_ROTATED : AN_BODY_SHORT;
+        t->cols = (s->T + 15) / 16 * 16;
+        t->threads = AN_SHORT_THREADS(t->cols);
+        t->dc = 16; /* unused, as are bm and bn */
         return NULL;
     }
     if (an_module_attn_hopper(s, gpu) && (wide || an_module_attn_packed(s, grad))) {
@@ -175,8 +190,7 @@ static const char *tiles_of_kernel(const an_plan *p, const an_plan_step *s, cons
         return an_render_gpu_refusal(k->u.loop, gpu->dialect);
     case AN_KERNEL_GEMM: return an_choose_gemm(&k->u.gemm, s->arg, gpu, out);
     case AN_KERNEL_ATTN:
-    case AN_KERNEL_ATTN_GRAD:
-        return choose_attn(&k->u.attn, s->arg, s->n_args, gpu, k->kind == AN_KERNEL_ATTN_GRAD, out);
+    case AN_KERNEL_ATTN_GRAD: return choose_attn(k, s->arg, s->n_args, gpu, out);
     case AN_KERNEL_SCATTER:
     case AN_KERNEL_ROW_UPDATE:
     case AN_KERNEL_CALL: return an_gpu_call_tiles(k, gpu, out);
@@ -197,6 +211,11 @@ const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gp
 }
 
 /* ---------------------------------------------------------------------------------------------- texts */
+
+static bool is_short(const an_tiles *t)
+{
+    return t->body == AN_BODY_SHORT || t->body == AN_BODY_ROTATED;
+}
 
 static void defines(const an_tiles *t, an_text *out)
 {
@@ -227,6 +246,7 @@ static void defines(const an_tiles *t, an_text *out)
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
             t->d, t->dc, t->causal, t->dropout, t->cols);
     if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->module == AN_MODULE_ATTN);
+    if (is_short(t)) an_text_printf(out, "#define AN_SHORT 1\n#define AN_ROTATED %d\n", t->body == AN_BODY_ROTATED);
     if (t->body == AN_BODY_HOPPER)
         an_text_printf(out, "#define AN_HOPPER 1\n#define AN_HOPPER_PASS %d\n#define AN_MASK %d\n", t->bk, t->mask);
 }
@@ -239,7 +259,7 @@ static const char *args_text(an_gpu_module m)
 }
 static const char *body_text(an_gpu_module m, int body)
 {
-    return body == AN_BODY_BF16 || body == AN_BODY_HOPPER ? an_embed_attn_bf16_inc
+    return body == AN_BODY_BF16 || body >= AN_BODY_HOPPER ? an_embed_attn_bf16_inc
            : body == AN_BODY_TF32                         ? an_embed_attn_tf32_inc
            : body == AN_BODY_DECODE                       ? an_embed_attn_decode_inc
            : m >= AN_MODULE_SCATTER                       ? an_gpu_call_body_text(m)
@@ -304,6 +324,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
     if (t.sums == AN_SUMS_CONV_BF16) an_text_puts(out, an_embed_conv_bf16_inc);
     an_text_puts(out, body_text(t.module, t.body));
     if (t.rows) an_text_puts(out, an_embed_gemm_rows_inc);
+    if (is_short(&t)) an_text_puts(out, an_embed_attn_short_inc);
     if (t.body != AN_BODY_HOPPER) return;
     an_text_puts(out, an_embed_attn_hopper_inc);
     if (t.module == AN_MODULE_ATTN_GRAD) an_text_puts(out, an_embed_attn_hopper_backward_inc);
@@ -339,6 +360,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
         const an_attn_spec *a = &k->u.attn;
         an_text_printf(out, "/* %s: q [%d,%d,%d,%d], k v [%d,%d,%d,%d]%s", k->name, a->B, a->H, a->T, a->D, a->B, a->H,
                        a->S, a->D, a->causal ? ", causal" : "");
+        if (k->rotated) an_text_puts(out, ", rotated");
         if (a->dropout > 0) an_text_printf(out, ", dropout %g", (double)a->dropout);
     }
     an_text_puts(out, "; ");

@@ -14,7 +14,9 @@
 
 /* Whether attention runs on the kernels for sm_90a. */
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu);
-/* Whether they then copy q, k, v (and do) to rows of 16 bytes first. */
+/* Whether it runs on attn_short.inc, where rows are aligned; that can rotate q and k. */
+bool an_module_attn_short(const an_attn_spec *s, const an_gpu *gpu);
+/* Whether the kernels for sm_90a copy q, k, v (and do) to rows of 16 bytes first. */
 bool an_module_attn_packed(const an_attn_spec *s, bool grad);
 /* Whether attn_hopper*.inc stores dropout's bits in scratch: not where they take more than a gigabyte. */
 bool an_module_attn_mask(const an_attn_spec *s);
@@ -29,7 +31,7 @@ const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gp
  * computes in place and the GPU's language forbids two parameters for one range. None where it allows them. */
 an_aliases an_step_aliases(const an_plan *p, const an_plan_step *s, const an_gpu *gpu);
 /* The text of step `s`, to be compiled alone. A loop kernel is named `name`; a template's entries are gemm, gemm_reduce_splits,
- * attn_pack, attn_forward, attn_delta, attn_dq, attn_dkv, attn_dqkv, scatter_sort, scatter_rank, scatter_starts, scatter_parts,
+ * attn_pack, attn_forward, attn_delta, attn_dq, attn_dkv, attn_dqkv, attn_backward, scatter_sort, scatter_rank, scatter_starts, scatter_parts,
  * scatter_rows, running_sum, pool_max_grad, put_rows, sort_rows and matrix. Marks `out` failed when an_module_tiles refuses. */
 void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out);
 /* All kernels of a plan, to be read: each text once, template bodies last. Any dialect. */

@@ -204,16 +204,33 @@ static const char *mask_launch(an_gpu_step *out, const an_plan_step *s, const an
     return NULL;
 }
 
+/* The same for attn_short.inc: a thread block a head. `arg`: arguments of the step; those from `tables` on are the angles. */
+static const char *short_launch(an_gpu_step *out, const char *entry, const an_plan_step *s, const an_attn_spec *a,
+                                const an_tiles *t, const int *arg, int n, int tables)
+{
+    an_gpu_launch *l;
+    const char *why = an_gpu_launch_add(out, entry, (int64_t)a->H * a->B, 1, 1, t->threads, &l);
+    if (why) return why;
+    l->shared_bytes = (uint32_t)AN_SHORT_SHARED(tables == AN_ATTN_GRAD_TABLES, t->cols);
+    for (int i = 0; i < n; i++) an_gpu_bind_arg(l, i, s, arg[i]);
+    an_gpu_bind(l, AN_BIND_PARAMS, n, 0, 0);
+    for (int i = 0; t->body == AN_BODY_ROTATED && i < 2; i++) an_gpu_bind_arg(l, n + 1 + i, s, tables + i);
+    return NULL;
+}
+
 static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
                              an_gpu_step *out)
 {
     enum { RNG = 3, N_KEYS = 6 };
     static const int order[] = {0, 1, 2, 3, N_KEYS, 4, 5}; /* q k v rng n_keys o lse */
+    static const int in_short[] = {0, 1, 2, 4, 5};
     const an_attn_spec *a = &p->kernel[s->kernel].u.attn;
     const bool packed = t->body == AN_BODY_HOPPER && t->vec < 8;
     an_gpu_launch *l;
     out->params.attn = attn_args(a, s->n_args > N_KEYS && s->arg[N_KEYS].slot >= 0);
     out->params_bytes = sizeof out->params.attn;
+    if (t->body == AN_BODY_SHORT || t->body == AN_BODY_ROTATED)
+        return short_launch(out, "attn_forward", s, a, t, in_short, (int)AN_COUNT(in_short), AN_ATTN_TABLES);
     const char *why = packed ? pack_launch(out, s, a, t, order, false) : NULL;
     if (!why && t->mask) why = mask_launch(out, s, a, t, RNG, false);
     if (!why)
@@ -239,7 +256,7 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
     enum { Q, K, V, O, LSE, DO, RNG, DQ, DK, DV, DELTA }; /* arguments of the step; DELTA is its scratch */
     static const int delta[] = {O, DO, DELTA}, dq[] = {Q, K, V, DO, LSE, DELTA, RNG, DQ},
                      dkv[] = {Q, K, V, DO, LSE, DELTA, RNG, DK, DV},
-                     dqkv[] = {Q, K, V, DO, LSE, DELTA, RNG, DQ, DK, DV};
+                     dqkv[] = {Q, K, V, DO, LSE, DELTA, RNG, DQ, DK, DV}, in_short[] = {Q, K, V, DO, LSE, DQ, DK, DV};
     const an_attn_spec *a = &p->kernel[s->kernel].u.attn;
     const struct {
         const char *entry;
@@ -254,6 +271,8 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
     const bool hopper = t->body == AN_BODY_HOPPER, one = hopper && AN_HOPPER_FIVE(t->bk), packed = hopper && t->vec < 8;
     out->params.attn = attn_args(a, false);
     out->params_bytes = sizeof out->params.attn;
+    if (t->body == AN_BODY_SHORT || t->body == AN_BODY_ROTATED)
+        return short_launch(out, "attn_backward", s, a, t, in_short, (int)AN_COUNT(in_short), AN_ATTN_GRAD_TABLES);
     const char *before = packed ? pack_launch(out, s, a, t, to_pack, true) : NULL;
     if (!before && t->mask) before = mask_launch(out, s, a, t, RNG, true);
     if (before) return before;
@@ -310,6 +329,7 @@ size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
     case AN_KERNEL_ATTN_GRAD: {
         const an_attn_spec *a = &k->u.attn;
         const bool grad = k->kind == AN_KERNEL_ATTN_GRAD;
+        if (k->rotated) return 0;
         if (gpu && an_module_attn_hopper(a, gpu))
             return (size_t)(mask_at(a, grad) + (an_module_attn_mask(a) ? mask_bytes(a, grad) : 0));
         return grad ? sizeof(float) * (size_t)a->B * (size_t)a->H * (size_t)a->T : 0; /* delta */

@@ -72,6 +72,8 @@ typedef struct an_target {
     bool (*fuses_bias)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
     /* Whether the halves of the rows of a bf16 GEMM, [m,k] x [k,n], are gated as it is stored. NULL: never. */
     an_gating (*gates)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
+    /* Attention of this spec can be `rotated`. NULL: never. */
+    bool (*rotates)(const struct an_target *t, const an_attn_spec *s);
     /* A library runs the convolution with this window: nothing is fused to it. NULL: no library does. */
     bool (*library_conv)(const struct an_target *t, const an_gemm_spec *s);
     bool fallback;         /* steps that the dialect cannot express run on the CPU: an_plan_step.fallback */

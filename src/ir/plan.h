@@ -45,8 +45,16 @@ typedef struct an_library_call_spec { /* args: sources in order, then outputs; a
                       * REDUCESCATTER {ranks, may begin early, elements of a part, first element} */
 } an_library_call_spec;
 
+/* Rotated attention (an_target.rotates): the factors are q and k turned by rotary positions, each pair (d, d + D/2) of row t by
+ * its angle, rounded to the spec's dtype; dq and dk are turned back after they were rounded.
+ *     two more args     cosines [T,D/2], sines [T,2,D/2], f32, for columns d and d + D/2; what they lack before them is absent
+ *     factor            x[d] cosines[t,d] + x[d + D/2] sines[t,0,d],  x[d + D/2] cosines[t,d] + x[d] sines[t,1,d]
+ *     gradient          the same with sines[t,1,d] in the first and sines[t,0,d] in the second */
+enum { AN_ATTN_TABLES = 7, AN_ATTN_GRAD_TABLES = 10 }; /* which arguments they are, forward and backward */
+
 typedef struct an_kernel {
     an_kernel_kind kind;
+    bool rotated; /* attention */
     const char *name;
     union {
         an_loop_kernel *loop;

@@ -154,11 +154,36 @@ typedef struct attention {
     const an_oracle_memory *arg;
     const uint32_t *rng;
     int64_t keys, shift;
+    int tables; /* argument with the cosines of rotary positions, behind it the sines; -1: not rotated */
 } attention;
+
+/* Column d of row t, x, turned by its position, or turned back; `other` is the column half a head away. */
+static double turned(const attention *a, double x, double other, int64_t t, int64_t d, bool back)
+{
+    const int64_t half = a->s->D / 2, j = d % half, second = (d >= half) != back;
+    const double turn = an_dtype_load(AN_F32, a->arg[a->tables].before, t * half + j) * x +
+                        an_dtype_load(AN_F32, a->arg[a->tables + 1].before, (2 * t + second) * half + j) * other;
+    return rounded(a->s->dtype, turn);
+}
 
 static double element(const attention *a, int arg, const int64_t stride[3], int64_t b, int64_t h, int64_t t, int64_t d)
 {
-    return an_dtype_load((an_dtype)a->s->dtype, a->arg[arg].before, b * stride[0] + h * stride[1] + t * stride[2] + d);
+    const int64_t row = b * stride[0] + h * stride[1] + t * stride[2], half = a->s->D / 2;
+    const double x = an_dtype_load((an_dtype)a->s->dtype, a->arg[arg].before, row + d);
+    if (a->tables < 0 || arg > 1) return x;
+    const int64_t other = d < half ? d + half : d - half;
+    return turned(a, x, an_dtype_load((an_dtype)a->s->dtype, a->arg[arg].before, row + other), t, d, false);
+}
+
+/* Gradient d of row t of q or k as it is stored, of all sums for the row; *size: the magnitude of its terms. */
+static double gradient(const attention *a, const double *sum, const double *sizes, int64_t t, int64_t d, double *size)
+{
+    const double scale = (double)a->s->scale, x = rounded(a->s->dtype, scale * sum[d]);
+    const int64_t half = a->s->D / 2, other = d < half ? d + half : d - half;
+    *size = fabs(scale) * sizes[d];
+    if (a->tables < 0) return x;
+    *size += fabs(scale) * sizes[other];
+    return turned(a, x, rounded(a->s->dtype, scale * sum[other]), t, d, true);
 }
 
 /* An operand of a GEMM, rounded as the kernel rounds it. */
@@ -243,10 +268,10 @@ static bool sample_dq(const attention *a, int64_t b, int64_t h, int64_t i, doubl
         }
     }
     for (int64_t d = 0; d < s->D; d++) {
-        if (!an_oracle_expect(out, 7, b * s->dq[0] + h * s->dq[1] + i * s->dq[2] + d,
-                              rounded(s->dtype, (double)s->scale * sum[d])))
-            return false;
-        out->size[out->n - 1] = fabs((double)s->scale) * sizes[d];
+        double size;
+        const double want = gradient(a, sum, sizes, i, d, &size);
+        if (!an_oracle_expect(out, 7, b * s->dq[0] + h * s->dq[1] + i * s->dq[2] + d, want)) return false;
+        out->size[out->n - 1] = size;
     }
     return true;
 }
@@ -267,20 +292,27 @@ static bool sample_dkv(const attention *a, int64_t b, int64_t h, int64_t j, doub
         }
     }
     for (int64_t d = 0; d < s->D; d++) {
-        if (!an_oracle_expect(out, 8, b * s->dk[0] + h * s->dk[1] + j * s->dk[2] + d,
-                              rounded(s->dtype, (double)s->scale * dk[d])))
-            return false;
-        out->size[out->n - 1] = fabs((double)s->scale) * sizes[d];
+        double size;
+        const double want = gradient(a, dk, sizes, j, d, &size);
+        if (!an_oracle_expect(out, 8, b * s->dk[0] + h * s->dk[1] + j * s->dk[2] + d, want)) return false;
+        out->size[out->n - 1] = size;
         if (!an_oracle_expect(out, 9, b * s->dv[0] + h * s->dv[1] + j * s->dv[2] + d, rounded(s->dtype, dv[d])))
             return false;
     }
     return true;
 }
 
-static bool sample_attention(const an_attn_spec *s, bool grad, const an_oracle_memory *arg, int n_args,
-                             an_oracle_samples *out)
+static bool sample_attention(const an_kernel *kernel, const an_oracle_memory *arg, int n_args, an_oracle_samples *out)
 {
-    attention a = {.s = s, .arg = arg, .rng = arg[grad ? 6 : 3].before, .keys = s->S};
+    const an_attn_spec *s = &kernel->u.attn;
+    const bool grad = kernel->kind == AN_KERNEL_ATTN_GRAD;
+    attention a = {.s = s,
+                   .arg = arg,
+                   .rng = arg[grad ? 6 : 3].before,
+                   .keys = s->S,
+                   .tables = !kernel->rotated ? -1
+                             : grad           ? AN_ATTN_GRAD_TABLES
+                                              : AN_ATTN_TABLES};
     if (!grad && n_args > 6 && arg[6].before) a.keys = AN_MIN(*(const int32_t *)arg[6].before, s->S);
     a.shift = a.keys - s->T;
     double *work = malloc(sizeof *work * (size_t)(s->S + 3 * s->D));
@@ -575,7 +607,7 @@ static int64_t attn_extent(const an_attn_spec *s, bool grad, int i)
 {
     const int64_t *forward[] = {s->q, s->k, s->v, NULL, s->o},
                   *backward[] = {s->q, s->k, s->v, s->o, NULL, s->do_, NULL, s->dq, s->dk, s->dv};
-    const int64_t *strides = grad ? backward[AN_MIN(i, 9)] : i < 5 ? forward[i] : NULL;
+    const int64_t *strides = grad ? (i < 10 ? backward[i] : NULL) : i < 5 ? forward[i] : NULL;
     const bool keys = i == 1 || i == 2 || (grad && i >= 8);
     if (!strides) return 0;
     const int64_t count[4] = {s->B, s->H, keys ? s->S : s->T, s->D},
@@ -626,9 +658,7 @@ static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, co
         good = sample_gemm(&pr, e);
         break;
     case AN_KERNEL_ATTN:
-    case AN_KERNEL_ATTN_GRAD:
-        good = sample_attention(&k->u.attn, k->kind == AN_KERNEL_ATTN_GRAD, arg, s->n_args, e);
-        break;
+    case AN_KERNEL_ATTN_GRAD: good = sample_attention(k, arg, s->n_args, e); break;
     case AN_KERNEL_SCATTER: good = sample_scatter(&k->u.scatter, arg, e); break;
     case AN_KERNEL_CALL:
         if (k->u.call.op == AN_OP_PUT_ROWS)

@@ -54,6 +54,7 @@ static uint64_t kernel_hash(const an_plan *p, int32_t kernel, uint64_t seed)
     case AN_KERNEL_ATTN:
     case AN_KERNEL_ATTN_GRAD: {
         an_attn_spec s = k->u.attn;
+        seed = an_hash_u64(k->rotated, seed);
         s.stream = 0; /* a layer's own numbers for dropout do not make a kernel of its own */
         return an_hash(&s, sizeof s, seed);
     }

@@ -3,6 +3,8 @@
  * where there is no GPU, as in CI; tests/cuda/test_faults.c runs there. */
 #define _GNU_SOURCE /* setenv */
 #include "proof/train_case.h"
+#include "cuda/rotated_case.h"
+#include <anneal_tools.h>
 
 #include "device/device.h"
 
@@ -25,12 +27,17 @@ typedef struct attention {
 } attention;
 
 static const attention attentions[] = {
-    {2, 3, 256, 256, 64, true, 0},   {2, 2, 256, 256, 64, true, 0.2}, {1, 2, 200, 200, 64, false, 0},
-    {1, 2, 130, 197, 32, true, 0.1}, {1, 3, 77, 77, 16, true, 0},     {1, 2, 64, 33, 128, false, 0.3},
-    {1, 1, 300, 300, 128, true, 0},  {2, 2, 129, 65, 48, true, 0},    {1, 2, 65, 65, 96, true, 0},
-    {2, 1, 70, 90, 40, true, 0.2},   {8, 8, 200, 200, 64, true, 0.2}, {4, 16, 130, 197, 64, true, 0},
-    {24, 4, 256, 256, 64, true, 0},  {8, 9, 77, 141, 64, false, 0.1},                               /* many heads */
-    {2, 3, 130, 130, 65, true, 0.1}, {1, 2, 150, 150, 100, true, 0},  {1, 2, 70, 70, 20, false, 0}, /* not aligned */
+    {2, 3, 256, 256, 64, true, 0},   {2, 2, 256, 256, 64, true, 0.2},
+    {1, 2, 200, 200, 64, false, 0},  {1, 2, 130, 197, 32, true, 0.1},
+    {1, 3, 77, 77, 16, true, 0},     {1, 2, 64, 33, 128, false, 0.3},
+    {1, 1, 300, 300, 128, true, 0},  {2, 2, 129, 65, 48, true, 0},
+    {1, 2, 65, 65, 96, true, 0},     {2, 1, 70, 90, 40, true, 0.2},
+    {8, 8, 200, 200, 64, true, 0.2}, {4, 16, 130, 197, 64, true, 0},
+    {24, 4, 256, 256, 64, true, 0},  {8, 9, 77, 141, 64, false, 0.1}, /* many heads */
+    {2, 3, 130, 130, 65, true, 0.1}, {1, 2, 150, 150, 100, true, 0},
+    {1, 2, 70, 70, 20, false, 0}, /* not aligned */
+    {34, 8, 97, 97, 64, false, 0},   {90, 3, 112, 112, 64, true, 0},
+    {53, 5, 65, 65, 64, false, 0}, /* attn_short.inc */
 };
 
 enum { N_OUT = 4 };
@@ -95,6 +102,55 @@ static void attention_in_tf32_is_that_of_the_cpu_in_f32(void **state)
     (void)state;
     need_gpu();
     compare_attention(AN_F32, 1e-3);
+}
+
+static void tell_of_fault(void *user, const an_kernel_check *k)
+{
+    (void)user;
+    if (k->fault[0]) print_message("# %s: %s\n", k->kind, k->fault);
+}
+
+/* Results as floats; free() each. */
+static void run_rotated(bool unfused, float *out[N_ROTATED], int64_t n[N_ROTATED], int64_t *launches)
+{
+    an_ctx *cx = an_open(&(an_options){.device = "cuda", .seed = 5, .unfused = unfused});
+    an_tensor *want[N_ROTATED];
+    an_bill bill = {0};
+    rotated_case(cx, ROTATED, want, n);
+    if (an_eval(want[0], want[1], want[2]) != AN_OK) fail_msg("%s", an_error(cx));
+    for (int i = 0; i < N_ROTATED; i++) {
+        out[i] = malloc((size_t)n[i] * sizeof(float));
+        assert_non_null(out[i]);
+        assert_int_equal(an_read(want[i], out[i], (size_t)n[i] * sizeof(float)), AN_OK);
+    }
+    if (!unfused) {
+        an_check_result checked;
+        assert_int_equal(an_check_kernels(cx, tell_of_fault, NULL, &checked), AN_OK);
+        print_message("# %d kernels, %d wrong, %d not checked\n", checked.kernels, checked.faults, checked.skipped);
+        assert_int_equal(checked.faults, 0);
+    }
+    assert_int_equal(an_report(cx, &bill), AN_OK);
+    *launches = bill.launches;
+    an_close(cx);
+}
+
+static void rotated_attention_has_the_bits_of_a_rotation_before_it(void **state)
+{
+    (void)state;
+    need_gpu();
+    float *fused[N_ROTATED], *apart[N_ROTATED];
+    int64_t n[N_ROTATED], launches[2];
+    run_rotated(false, fused, n, &launches[0]);
+    run_rotated(true, apart, n, &launches[1]);
+    print_message("# %d launches, unfused %d\n", (int)launches[0], (int)launches[1]);
+    for (int i = 0; i < N_ROTATED; i++) {
+        int64_t differ = 0;
+        for (int64_t e = 0; e < n[i]; e++) differ += fused[i][e] != apart[i][e];
+        print_message("# rotated: result %d: %d of %d differ\n", i, (int)differ, (int)n[i]);
+        assert_int_equal(differ, 0);
+        free(fused[i]);
+        free(apart[i]);
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------- GEMMs */
@@ -649,6 +705,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_in_bf16_is_that_of_the_cpu),
+        cmocka_unit_test(rotated_attention_has_the_bits_of_a_rotation_before_it),
         cmocka_unit_test(attention_in_tf32_is_that_of_the_cpu_in_f32),
         cmocka_unit_test(gemms_in_tf32_are_near_those_of_the_cpu_in_f32_and_the_same_again),
         cmocka_unit_test(gelu_of_every_bf16_number_is_that_of_the_cpu),

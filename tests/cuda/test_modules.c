@@ -11,6 +11,7 @@
 #include "codegen/gpu_step.h"
 #include "codegen/render.h"
 #include "codegen/cuda_modules.h"
+#include "cuda/rotated_case.h"
 #include "shim/nvrtc.h"
 
 static nvrtc compiler;
@@ -402,6 +403,58 @@ static void attention_on_hopper_has_the_launches_of_its_head(void **state)
     take_gradient(201, 2, (const char *const[]){"attn_pack", "attn_delta", "attn_dq", "attn_dkv"}, 4);
 }
 
+static bool rotates_all(const an_target *t, const an_attn_spec *s)
+{
+    (void)t;
+    (void)s;
+    return true;
+}
+
+/* Of a plan for a device that rotates; and, T unlike its, of one that does not. */
+static void short_attention_compiles_rotated_or_not(void **state)
+{
+    (void)state;
+    const an_gpu gpu = {
+        .dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true, .arch_specific = 90, .multiprocessors = 132};
+    for (int rotated = 0; rotated < 2; rotated++) {
+        an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+        assert_non_null(cx);
+        if (rotated) ((an_target *)(uintptr_t)cx->backend->target(cx->device))->rotates = rotates_all;
+        an_tensor *want[N_ROTATED];
+        int64_t n[N_ROTATED];
+        rotated_case(cx, ROTATED, want, n);
+        if (an_plan(want[0], want[1], want[2]) != AN_OK) fail_msg("%s", an_error(cx));
+        const an_plan *p = cx->last->plan;
+        int found = 0;
+        for (int s = 0; s < p->n_steps; s++) {
+            const an_kernel *k = &p->kernel[p->step[s].kernel];
+            const bool grad = k->kind == AN_KERNEL_ATTN_GRAD;
+            an_gpu_step g;
+            an_text text = {0};
+            if (!grad && k->kind != AN_KERNEL_ATTN) continue;
+            found++;
+            assert_int_equal(k->rotated, rotated);
+            assert_null(an_gpu_step_make(p, &p->step[s], &gpu, &g));
+            assert_int_equal(g.n_launches, 1);
+            assert_string_equal(g.launch[0].entry, grad ? "attn_backward" : "attn_forward");
+            assert_int_equal(g.launch[0].blocks[0], ROTATED_B * ROTATED_H);
+            assert_int_equal(g.launch[0].threads, 224);
+            assert_true((int)g.launch[0].shared_bytes <= (grad ? 113 : 75)
+                                                             << 10); /* two, or four, blocks a multiprocessor */
+            assert_int_equal(g.launch[0].n_binds, (grad ? 9 : 6) + 2 * rotated);
+            an_render_module(p, &p->step[s], &gpu, "row", &text);
+            for (int a = 80; a <= 100; a += 10) {
+                char *log = NULL, *cubin = nvrtc_cubin(&compiler, text.data, "short attention", a, 1, &log);
+                if (!cubin || (log && strstr(log, "warning"))) fail_msg("sm_%d: %s", a, log ? log : "no log");
+                free(cubin), free(log);
+            }
+            an_text_free(&text);
+        }
+        assert_int_equal(found, 2);
+        an_close(cx);
+    }
+}
+
 static int close_map(void **state)
 {
     (void)state;
@@ -414,6 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_begins_between_16_bytes_is_not_called_aligned),
         cmocka_unit_test(attention_on_hopper_has_the_launches_of_its_head),
+        cmocka_unit_test(short_attention_compiles_rotated_or_not),
         cmocka_unit_test(kernels_of_small_steps_compile),
         cmocka_unit_test(kernels_of_a_step_at_the_width_of_gpt2_compile),
         cmocka_unit_test(sums_of_many_columns_compile_four_columns_a_thread),

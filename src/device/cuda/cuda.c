@@ -161,6 +161,12 @@ static bool library_conv(const an_target *t, const an_gemm_spec *s)
     return an_cuda_conv_plan(t->backend, s) != NULL;
 }
 
+static bool rotates(const an_target *t, const an_attn_spec *s)
+{
+    const an_device *d = t->backend;
+    return an_module_attn_short(s, &d->gpu);
+}
+
 static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k)
 {
     const an_device *d = t->backend;
@@ -254,6 +260,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
                             .fuses_bias = fuses_bias,
                             .gates = gates,
                             .library_conv = library_conv,
+                            .rotates = rotates,
                             .side_by_side = true,
                             .in_flight = STEPS_IN_FLIGHT};
     return read_variables(err, d);

@@ -102,3 +102,10 @@ struct an_attn_args {
 #define AN_MASK_KEYS_AT(pass, heads, T, S) (AN_MASK_BY_QUERY(pass) ? AN_MASK_ONE(heads, T, S) : 0)
 #define AN_MASK_BYTES(pass, heads, T, S)                                                                               \
     (4 * AN_MASK_ONE(heads, T, S) * (AN_MASK_BY_QUERY(pass) + AN_HOPPER_KEYS(pass)))
+/* attn_short.inc: `rows` is T, which is S, rounded up to 16; heads have 64 columns. Dynamic shared memory: tiles of q, k and v; backward of
+ * q, do, k, v, one of [rows, rows] and one that results are written through. */
+#define AN_SHORT_MOST    112 /* more have too few registers for the gradient */
+#define AN_SHORT_COLUMNS 64
+#define AN_SHORT_THREADS(rows) (2 * (rows))
+#define AN_SHORT_SHARED(grad, rows)                                                                                    \
+    (2 * (rows) * ((grad) ? 5 * (AN_SHORT_COLUMNS + 8) + (rows) + 8 : 3 * (AN_SHORT_COLUMNS + 8)))

@@ -1,0 +1,89 @@
+/* test_pass_rotate_attention.c: rotary positions move into attention and its gradient, and nothing that only looks like them. That a GPU computes
+ * the same bits: tests/cuda/test_gpu.c; that its kernels compile: tests/cuda/test_modules.c. */
+#include "cuda/rotated_case.h"
+#include "lib/test.h"
+
+#include "runtime/context.h"
+
+static bool rotates(const an_target *t, const an_attn_spec *s)
+{
+    (void)t;
+    return s->T <= 112;
+}
+
+typedef struct counts {
+    int steps, attention, rotated;
+    int64_t read[2], written[3]; /* offsets of q and k, of dq, dk and dv, from the first of each */
+} counts;
+
+static counts plan(rotated_how how, bool device_rotates, bool unfused)
+{
+    an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1, .unfused = unfused});
+    assert_non_null(cx);
+    if (device_rotates) ((an_target *)(uintptr_t)cx->backend->target(cx->device))->rotates = rotates;
+    an_tensor *want[N_ROTATED];
+    int64_t n[N_ROTATED];
+    rotated_case(cx, how, want, n);
+    if (an_plan(want[0], want[1], want[2]) != AN_OK) fail_msg("%s", an_error(cx));
+    const an_plan *p = cx->last->plan;
+    counts c = {.steps = p->n_steps};
+    for (int s = 0; s < p->n_steps; s++) {
+        const an_kernel *k = &p->kernel[p->step[s].kernel];
+        const an_arg *arg = p->step[s].arg;
+        if (k->kind != AN_KERNEL_ATTN && k->kind != AN_KERNEL_ATTN_GRAD) continue;
+        const bool grad = k->kind == AN_KERNEL_ATTN_GRAD;
+        c.attention++;
+        c.rotated += k->rotated;
+        for (int i = 0; i < 2; i++) c.read[i] = arg[i].offset - arg[0].offset;
+        for (int i = 0; grad && i < 3; i++) c.written[i] = arg[7 + i].offset - arg[7].offset;
+        if (!k->rotated) continue;
+        const int tables = grad ? AN_ATTN_GRAD_TABLES : AN_ATTN_TABLES;
+        const int64_t row = 3 * ROTATED_H * ROTATED_D, *const q = k->u.attn.q;
+        assert_int_equal(p->step[s].n_args, tables + 2);
+        assert_int_equal(arg[tables].bytes, 4 * ROTATED_T * ROTATED_D / 2);
+        assert_int_equal(arg[tables + 1].bytes, 4 * ROTATED_T * ROTATED_D);
+        assert_int_equal(arg[0].value, arg[2].value); /* q, k and v are read where the product has stored them */
+        assert_true(q[0] == ROTATED_T * row && q[1] == ROTATED_D && q[2] == row);
+        assert_memory_equal(k->u.attn.k, q, sizeof k->u.attn.q);
+        if (!grad) continue;
+        assert_memory_equal(k->u.attn.dq, q, sizeof k->u.attn.q);
+        assert_memory_equal(k->u.attn.dv, q, sizeof k->u.attn.q);
+    }
+    an_close(cx);
+    return c;
+}
+
+static void rotary_positions_move_into_attention_and_its_gradient(void **state)
+{
+    (void)state;
+    const int64_t part = 2 * ROTATED_H * ROTATED_D;
+    const counts before = plan(ROTATED, false, false), after = plan(ROTATED, true, false);
+    assert_int_equal(before.rotated, 0);
+    assert_int_equal(before.attention, 2);
+    assert_int_equal(after.attention, 2);
+    assert_int_equal(after.rotated, 2);
+    assert_int_equal(after.steps, before.steps - 2); /* one rotated q and k for both */
+    assert_int_equal(after.read[1], part);
+    assert_int_equal(after.written[1], part);
+    assert_int_equal(after.written[2], 2 * part);
+}
+
+static void what_only_looks_like_them_stays(void **state)
+{
+    (void)state;
+    for (rotated_how how = SEEN; how <= SCALED; how++) {
+        const counts before = plan(how, false, false), after = plan(how, true, false);
+        assert_int_equal(after.rotated, 0);
+        assert_int_equal(after.steps, before.steps);
+    }
+    assert_int_equal(plan(ROTATED, true, true).rotated, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rotary_positions_move_into_attention_and_its_gradient),
+        cmocka_unit_test(what_only_looks_like_them_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
