@@ -61,7 +61,7 @@ struct an_attn_args {
     ((AN_HOPPER_SLOTS(pass, c) * AN_HOPPER_HELD(pass) * AN_HOPPER_GROUPS(pass, c) +                                    \
       AN_HOPPER_PER_STAGE(c) * AN_HOPPER_STAGES(pass, c)) * (c) * AN_HOPPER_TILE +                                     \
      AN_HOPPER_FIVE(pass) * (4 + 2 * AN_HOPPER_NEAR) * AN_HOPPER_TILE +                                                \
-     AN_HOPPER_KEYS(pass) * 512 * AN_HOPPER_STAGES(pass, c) + 192)
+     AN_HOPPER_KEYS(pass) * 512 * AN_HOPPER_STAGES(pass, c) + 256)
 /* Which of the backward passes: heads wider than 64 have no registers for five GEMMs. Where thread blocks take whole heads, the last round
  * of AN_HOPPER_GRID may be nearly empty; where they share them, it is full, but a head takes up to 1.5 times as long. */
 #define AN_HOPPER_GRID      132 /* multiprocessors of an H100 SXM and of an H200 */
