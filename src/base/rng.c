@@ -11,6 +11,19 @@ uint32_t an_rng_u32(uint32_t key, uint32_t stream, uint64_t index)
     return an_philox(key, stream, (uint32_t)index, (uint32_t)(index >> 32));
 }
 
+uint32_t an_rng_16(uint32_t key, uint32_t stream, uint64_t index, int column)
+{
+    an_u32 a = (an_u32)index, b = stream ^ (an_u32)(index >> 32) * 0x9E3779B9u;
+    for (int round = 0; round < AN_PHILOX_ROUNDS; round++) AN_PHILOX_ROUND_
+    return (column & 2 ? b : a) >> (16 * (column & 1)) & 0xffffu;
+}
+uint32_t an_rng_least_16(float p)
+{
+    const double at_least = (double)p * 0x1p16; /* exact */
+    const uint32_t n = (uint32_t)at_least + ((double)(uint32_t)at_least < at_least);
+    return n < 0xffffu ? n : 0xffffu;
+}
+
 float an_rng_uniform(uint32_t key, uint32_t stream, uint64_t index)
 {
     return an_word_uniform(an_rng_u32(key, stream, index));

@@ -2,6 +2,7 @@
  * which grid it is launched; here those grids are computed, and the arguments filled in. */
 #include "codegen/gpu_step.h"
 
+#include "base/rng.h"
 #include "codegen/gpu_library_calls.h"
 #include "codegen/render.h"
 
@@ -113,17 +114,15 @@ static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_g
     return NULL;
 }
 
-/* Dropout keeps an element where 24 random bits are at least dropout * 2^24, rounded up, as the CPU does it. */
 static struct an_attn_args attn_args(const an_attn_spec *s, bool has_n_keys)
 {
-    const double at_least = (double)s->dropout * 0x1p24; /* exact */
     struct an_attn_args a = {.B = s->B,
                              .H = s->H,
                              .T = s->T,
                              .S = s->S,
                              .scale = s->scale,
                              .keep_scale = s->dropout > 0 ? 1.0f / (1.0f - s->dropout) : 1.0f,
-                             .keep_at_least = (an_u32)at_least + ((double)(an_u32)at_least < at_least),
+                             .keep_at_least = an_rng_least_16(s->dropout),
                              .stream = s->stream,
                              .has_n_keys = has_n_keys};
     an_i64 *const to[] = {a.q, a.k, a.v, a.o, a.do_, a.dq, a.dk, a.dv};

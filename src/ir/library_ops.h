@@ -69,8 +69,9 @@ static inline int32_t an_window_along(const an_window_spec *w, int d, int32_t at
  *     backward args     q, k, v, o, lse, do, rng, dq, dk, dv
  *
  * causal: key j is visible to query i when j <= i + (S - T).
- * The dropout mask acts on the probabilities: element `index` is kept when an_rng_uniform(rng[0], stream, index) >= p, with
- *     index = (((rng[1] + b)*H + h)*T + i)*S + j
+ * The dropout mask acts on the probabilities: key j of query i is kept when an_rng_16(rng[0], stream, index, j) >=
+ * an_rng_least_16(p), with
+ *     index = (((rng[1] + b)*H + h)*T + i)*ceil(S / 4) + j / 4
  * and scaled by 1/(1-p). rng points to two words {key, global index of sample 0}; NULL when p is 0.
  * Deterministic: keys are taken in ascending blocks of AN_ATTN_KEYS, which is part of the spec; the backward pass sums in a
  * fixed order without atomics and writes all of dq, dk and dv. Memory is linear in T.

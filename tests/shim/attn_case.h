@@ -87,7 +87,7 @@ static inline void case_new(attn_case *c, uint64_t seed)
     an_i64 *strides[CASE_TENSORS] = {a->q, a->k, a->v, a->o, a->do_, a->dq, a->dk, a->dv};
     a->B = c->B, a->H = c->H, a->T = c->T, a->S = c->S;
     a->scale = 1.0f / sqrtf((float)c->D), a->stream = 77u, a->has_n_keys = c->n_keys >= 0, a->zero = 0;
-    a->keep_scale = 1.0f / (1.0f - c->p), a->keep_at_least = attn_keep_at_least(c->p);
+    a->keep_scale = 1.0f / (1.0f - c->p), a->keep_at_least = an_rng_least_16(c->p);
     c->rng[0] = 0x1234567u, c->rng[1] = 5;
     for (int t = 0; t < CASE_TENSORS; t++) {
         size_t n = case_elements(c, t);
@@ -127,13 +127,12 @@ static inline double case_row(const attn_case *c, int b, int h, int i, double *p
     }
     for (int j = 0; j < end; j++) sum += p[j] = exp(p[j] - most);
     for (int j = 0; j < c->S; j++) {
-        uint64_t index =
-            ((((uint64_t)c->rng[1] + (uint64_t)b) * (uint64_t)c->H + (uint64_t)h) * (uint64_t)c->T + (uint64_t)i) *
-                (uint64_t)c->S +
-            (uint64_t)j;
+        const uint64_t row =
+            (((uint64_t)c->rng[1] + (uint64_t)b) * (uint64_t)c->H + (uint64_t)h) * (uint64_t)c->T + (uint64_t)i;
+        const uint64_t four = row * (uint64_t)((c->S + 3) / 4) + (uint64_t)j / 4;
+        const int in = c->p <= 0 || an_rng_16(c->rng[0], c->args.stream, four, j % 4) >= an_rng_least_16(c->p);
         p[j] = j < end ? p[j] / sum : 0;
-        keep[j] =
-            c->p > 0 ? (an_rng_uniform(c->rng[0], c->args.stream, index) >= c->p ? 1.0 / (1.0 - (double)c->p) : 0) : 1;
+        keep[j] = in ? 1.0 / (1.0 - (double)c->p) : 0;
     }
     return sum > 0 ? most + log(sum) : -INFINITY;
 }

@@ -91,12 +91,4 @@ static inline void gemm_defines(char *out, size_t room, const gemm_config *c)
         c->subgroups_n, c->a_along_k, c->b_along_k, 32 * c->subgroups_m * c->subgroups_n, c->direct);
 }
 
-/* ceil(p * 2^24): see keep_at_least. Exact in double. */
-static inline uint32_t attn_keep_at_least(float p)
-{
-    double x = (double)p * 16777216.0;
-    uint32_t n = (uint32_t)x;
-    return n + ((double)n < x);
-}
-
 #endif

@@ -16,7 +16,7 @@
 
 enum { GUARD_BYTES = 256, Q = 0, K, V, O, G, DQ, DK, DV, N_VIEWS };
 static const uint8_t POISON = 0xa5;
-static const uint64_t PINNED_BITS = 0xad14ba8f8a799391u;
+static const uint64_t PINNED_BITS = 0x686536ba0c2ef0eeu;
 
 typedef struct shape {
     int B, H, T, S, D;
@@ -52,7 +52,7 @@ static const shape SHAPES[] = {
      .n_keys = -1}, /* the last 33 queries: 6, .., 6, 3 rows */
     {.B = 1, .H = 1, .T = 197, .S = 197, .D = 64, .causal = false, .n_keys = -1}, /* the last 5: 4 and 1 */
     {.B = 1, .H = 2, .T = 33, .S = 33, .D = 7, .causal = true, .n_keys = -1, .apart = true},
-    {.B = 1, .H = 1, .T = 3, .S = 100, .D = 8, .n_keys = -1, .dropout = 0.5f, .sample0 = 14316557u},
+    {.B = 1, .H = 1, .T = 3, .S = 100, .D = 8, .n_keys = -1, .dropout = 0.5f, .sample0 = 57266230u},
     {.B = 2, .H = 2, .T = 64, .S = 64, .D = 32, .causal = true, .n_keys = -1, .bf16 = true},
     {.B = 1, .H = 2, .T = 130, .S = 130, .D = 64, .causal = true, .n_keys = -1, .bf16_mul = true},
     {.B = 1,
@@ -313,8 +313,8 @@ static double reference_row(const fixture *f, int b, int h, int i, double *p, do
         most = fmax(most, p[j]);
         if (s->dropout > 0) {
             uint64_t index = (((uint64_t)f->rng[1] + (uint64_t)b) * (uint64_t)s->H + (uint64_t)h) * (uint64_t)s->T;
-            index = (index + (uint64_t)i) * (uint64_t)s->S + (uint64_t)j;
-            bool kept = an_rng_uniform(f->rng[0], f->spec.stream, index) >= s->dropout;
+            index = (index + (uint64_t)i) * (uint64_t)((s->S + 3) / 4) + (uint64_t)j / 4; /* four keys share a number */
+            bool kept = an_rng_16(f->rng[0], f->spec.stream, index, j % 4) >= (double)s->dropout * 65536;
             keep[j] = kept ? 1 / (1 - (double)s->dropout) : 0;
         }
     }

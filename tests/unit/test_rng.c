@@ -38,6 +38,47 @@ static void words_are_the_documented_function_of_key_stream_and_64_bit_index(voi
     assert_int_not_equal(an_rng_u32(1, 2, 5), an_rng_u32(1, 2, 5 + (1ull << 32)));
 }
 
+/* Philox2x32's second word is the last round's lower product: the reference's state after its rounds. */
+static void sixteen_bits_are_quarters_of_both_words(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 10000; i++) {
+        const uint64_t index = (uint64_t)i * 0x123456789abcdefu;
+        uint32_t a = (uint32_t)index, b = i * 3 ^ (uint32_t)(index >> 32) * 0x9E3779B9u, key = i;
+        for (int round = 0; round < AN_PHILOX_ROUNDS; round++, key += 0x9E3779B9u) {
+            const uint64_t product = (uint64_t)0xD256D193u * a;
+            a = (uint32_t)(product >> 32) ^ key ^ b, b = (uint32_t)product;
+        }
+        const uint32_t quarter[4] = {a & 0xffffu, a >> 16, b & 0xffffu, b >> 16};
+        for (int c = 0; c < 8; c++) assert_int_equal(an_rng_16(i, i * 3, index, c), quarter[c % 4]);
+    }
+    assert_int_equal(an_rng_least_16(0.0f), 0);
+    assert_int_equal(an_rng_least_16(0.25f), 16384);
+    assert_int_equal(an_rng_least_16(0.1f), 6554); /* rounded up */
+    assert_int_equal(an_rng_least_16(1e-9f), 1);
+    assert_int_equal(an_rng_least_16(0.9999999f), 65535); /* some are always kept */
+}
+
+/* Every quarter of a number fills its interval, alone and beside its neighbour. */
+static void sixteen_bits_are_even_and_independent_of_their_neighbours(void **state)
+{
+    (void)state;
+    enum { N = 1 << 18, BINS = 64 };
+    int alone[4][BINS] = {{0}}, beside[3][BINS] = {{0}};
+    for (uint64_t i = 0; i < N; i++)
+        for (int c = 0; c < 4; c++) {
+            const uint32_t x = an_rng_16(7, 9, i, c);
+            alone[c][x >> 10]++;
+            if (c) beside[c - 1][(x >> 13) * 8 + (an_rng_16(7, 9, i, c - 1) >> 13)]++;
+        }
+    for (int t = 0; t < 7; t++) {
+        const int *bins = t < 4 ? alone[t] : beside[t - 4];
+        double chi2 = 0, expected = (double)N / BINS;
+        for (int b = 0; b < BINS; b++) chi2 += (bins[b] - expected) * (bins[b] - expected) / expected;
+        assert_true(chi2 > 30 && chi2 < 110);
+    }
+}
+
 static void uniforms_fill_the_interval_evenly_and_never_reach_one(void **state)
 {
     (void)state;
@@ -95,6 +136,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_gives_its_authors_known_answers),
         cmocka_unit_test(words_are_the_documented_function_of_key_stream_and_64_bit_index),
+        cmocka_unit_test(sixteen_bits_are_quarters_of_both_words),
+        cmocka_unit_test(sixteen_bits_are_even_and_independent_of_their_neighbours),
         cmocka_unit_test(uniforms_fill_the_interval_evenly_and_never_reach_one),
         cmocka_unit_test(normals_have_the_moments_and_the_tails_of_the_normal_distribution),
         cmocka_unit_test(a_normal_is_box_muller_of_the_two_uniforms_at_twice_the_index),

@@ -93,12 +93,13 @@ static int64_t at(const job *w, const int64_t stride[3], int b, int h, int64_t t
     return (b * stride[0] + h * stride[1] + t * stride[2]) * w->item;
 }
 
+/* Of four keys from j on, a multiple of 4 (dropout_mask.h). */
 static uint64_t dropout_index(const job *w, int b, int h, int64_t i, int64_t j)
 {
     const an_attn_spec *s = w->s;
     return (((w->sample0 + (uint64_t)b) * (uint64_t)s->H + (uint64_t)h) * (uint64_t)s->T + (uint64_t)i) *
-               (uint64_t)s->S +
-           (uint64_t)j;
+               (uint64_t)((s->S + 3) / 4) +
+           (uint64_t)j / 4;
 }
 
 /* Takes `words` words, 64-byte aligned, from one thread's scratch. With base NULL it only adds up the size. */
@@ -306,7 +307,7 @@ static void softmax_rows(const job *w, const forward_scratch *r, int row, int m,
     for (; first < m; first++) exp_rows(1, p + first * BLOCK, width, r->m + row + first, r->l + (row + first) * LANES);
     for (int i = 0; i < m && w->drop.on; i++) {
         float *s = p + i * BLOCK;
-        keep_mask(&w->drop, index + (uint64_t)i * (uint64_t)w->s->S, width, r->mask);
+        keep_mask(&w->drop, index + (uint64_t)i * (uint64_t)((w->s->S + 3) / 4), width, r->mask);
         for (int j = 0; j < width; j += AN_VL) vf_store(s + j, (vf)((vu)vf_load(s + j) & vu_load(r->mask + j)));
     }
     for (int i = 0; i < m && w->round; i++) round_row(p + i * BLOCK, width);

@@ -104,6 +104,17 @@ AN_INLINE vq vq_set(uint64_t x)
 {
     return x - (vq){0};
 }
+AN_INLINE vq vq_iota(void)
+{
+    vq x;
+    for (int i = 0; i < AN_VL / 2; i++) x[i] = (uint64_t)i;
+    return x;
+}
+AN_INLINE vu vu_widen(const uint16_t *x) /* 16-bit numbers, one a lane */
+{
+    typedef uint16_t vh __attribute__((vector_size(2 * AN_VL), may_alias));
+    return __builtin_convertvector(*(const vh *)x, vu);
+}
 
 /* ---- operations that each instruction set spells differently ----------------------------------------------------
  * vu_iota   lane i holds i

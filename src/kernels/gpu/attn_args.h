@@ -7,7 +7,7 @@ struct an_attn_args {
     int B, H, T, S;
     float scale;
     float keep_scale;    /* 1 / (1 - p): what a kept probability is multiplied by; 1 without dropout */
-    an_u32 keep_at_least; /* a probability is kept when its random word >> 8 is at least this: ceil(p * 2^24) */
+    an_u32 keep_at_least; /* a probability is kept when its 16 random bits are at least this: p * 2^16, rounded up (base/rng.h) */
     an_u32 stream;
     int has_n_keys;      /* forward: n_keys[0] of the S keys are in use */
     int zero;            /* unused; makes the size a multiple of 8 bytes in every language */
