@@ -74,9 +74,11 @@ bool an_module_attn_packed(const an_attn_spec *s, bool grad)
     return !attn_wide(s, grad);
 }
 
-bool an_module_attn_mask(const an_attn_spec *s)
+bool an_module_attn_mask(const an_attn_spec *s, bool grad)
 {
-    return s->dropout > 0 && AN_MASK_ONE((int64_t)s->B * s->H, s->T, s->S) <= (int64_t)1 << 28;
+    const int64_t heads = (int64_t)s->B * s->H;
+    return s->dropout > 0 && !(grad && AN_HOPPER_BACK(heads, s->D) == AN_SHARED_PASS) &&
+           AN_MASK_ONE(heads, s->T, s->S) <= (int64_t)1 << 28;
 }
 
 static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args, const an_gpu *gpu, an_tiles *t)
@@ -121,7 +123,7 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
         t->bm = 64;
         t->bn = 128 / 8;
         t->bk = grad ? AN_HOPPER_BACK(s->B * s->H, s->D) : AN_HOPPER_FORWARD_OF(s->B * s->H, s->T, s->D);
-        t->mask = an_module_attn_mask(s);
+        t->mask = an_module_attn_mask(s, grad);
         t->dc = 16; /* unused, as is bm */
         t->cols = 64;
         return NULL;

@@ -18,8 +18,9 @@ bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu);
 bool an_module_attn_short(const an_attn_spec *s, const an_gpu *gpu);
 /* Whether the kernels for sm_90a copy q, k, v (and do) to rows of 16 bytes first. */
 bool an_module_attn_packed(const an_attn_spec *s, bool grad);
-/* Whether attn_hopper*.inc stores dropout's bits in scratch: not where they take more than a gigabyte. */
-bool an_module_attn_mask(const an_attn_spec *s);
+/* Whether attn_hopper*.inc stores dropout's bits in scratch: not where they take more than a gigabyte, nor where thread blocks share
+ * heads, whose warps have time to draw them. */
+bool an_module_attn_mask(const an_attn_spec *s, bool grad);
 enum { AN_FEW_ROWS = 8 };
 /* Whether a product of few rows runs on gemm_rows.inc, with any alignment. */
 bool an_module_gemm_rows(const an_gemm_spec *s, const an_gpu *gpu);

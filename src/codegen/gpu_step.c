@@ -330,7 +330,7 @@ size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
         const bool grad = k->kind == AN_KERNEL_ATTN_GRAD;
         if (k->rotated) return 0;
         if (gpu && an_module_attn_hopper(a, gpu))
-            return (size_t)(mask_at(a, grad) + (an_module_attn_mask(a) ? mask_bytes(a, grad) : 0));
+            return (size_t)(mask_at(a, grad) + (an_module_attn_mask(a, grad) ? mask_bytes(a, grad) : 0));
         return grad ? sizeof(float) * (size_t)a->B * (size_t)a->H * (size_t)a->T : 0; /* delta */
     }
     case AN_KERNEL_SCATTER:

@@ -215,7 +215,8 @@ static double kept(const attention *a, int64_t b, int64_t h, int64_t i, int64_t 
     if (!(s->dropout > 0)) return 1;
     const uint64_t row =
         (((uint64_t)a->rng[1] + (uint64_t)b) * (uint64_t)s->H + (uint64_t)h) * (uint64_t)s->T + (uint64_t)i;
-    const uint32_t word = an_rng_16(a->rng[0], s->stream, row * (uint64_t)((s->S + 3) / 4) + (uint64_t)j / 4, (int)(j % 4));
+    const uint32_t word =
+        an_rng_16(a->rng[0], s->stream, row * (uint64_t)((s->S + 3) / 4) + (uint64_t)j / 4, (int)(j % 4));
     return word >= an_rng_least_16(s->dropout) ? 1 / (1 - (double)s->dropout) : 0;
 }
 

@@ -56,7 +56,8 @@ static inline void keep_mask(const an_dropout *d, uint64_t index, int n, an_word
                 b[x] = product;
             }
         }
-        AN_UNROLL for (int x = 0; x < 2; x++) vu_store((an_word *)(part + j + 4 * x * AT_ONCE), (vu)((a[x] & low_half) | b[x] << 32));
+        AN_UNROLL for (int x = 0; x < 2; x++)
+            vu_store((an_word *)(part + j + 4 * x * AT_ONCE), (vu)((a[x] & low_half) | b[x] << 32));
     }
     for (int j = 0; j < n; j += AN_VL) vu_store(mask + j, (vu)(vu_widen(part + j) >= least));
 }

@@ -63,12 +63,12 @@ struct an_attn_args {
      AN_HOPPER_FIVE(pass) * (4 + 2 * AN_HOPPER_NEAR) * AN_HOPPER_TILE +                                                \
      AN_HOPPER_KEYS(pass) * 512 * AN_HOPPER_STAGES(pass, c) + 256)
 /* Which of the backward passes: heads wider than 64 have no registers for five GEMMs. Where thread blocks take whole heads, the last round
- * of AN_HOPPER_GRID may be nearly empty; where they share them, it is full, but a head takes up to 1.5 times as long. */
+ * of AN_HOPPER_GRID may be nearly empty; where they share them, it is full, but a head takes up to 1.2 times as long. */
 #define AN_HOPPER_GRID      132 /* multiprocessors of an H100 SXM and of an H200 */
 #define AN_HOPPER_ROUNDS(h) (((h) + AN_HOPPER_GRID - 1) / AN_HOPPER_GRID)
 #define AN_HOPPER_BACK(heads, d)                                                                                       \
     (AN_HOPPER_CHUNKS(d) > 1                                         ? AN_DKV_PASS                                     \
-     : 3 * (heads) < 2 * AN_HOPPER_GRID * AN_HOPPER_ROUNDS(heads)    ? AN_SHARED_PASS                                  \
+     : 5 * (heads) < 4 * AN_HOPPER_GRID * AN_HOPPER_ROUNDS(heads)    ? AN_SHARED_PASS                                  \
                                                                      : AN_WHOLE_PASS)
 /* Scratch of the backward passes, in words: delta, a number a query; then, for those with five GEMMs, aligned to 4 words, sums of dq, 4096
  * words a tile of 64 queries, of every head, or of every thread block of AN_WHOLE_PASS, of which there are at most AN_HOPPER_GRID (sums of a

@@ -35,11 +35,12 @@ AN_FN an_u32 an_dropout_four(AN_ARGS_REF(an_attn_args) a, an_u64 words)
  * tile's rows, or columns; `first` is key 0, a multiple of 8. Only blocks of 8 columns [from, to), in fours, are computed. Lanes that need the same
  * numbers (two, and BY_KEY four) draw a part of them each. All lanes of a warp come here. */
 template <int BLOCKS, bool BY_KEY>
-AN_FN an_u32 an_dropout_bits(AN_ARGS_REF(an_attn_args) a, an_u32 key, an_u64 row, int first, int from, int to)
+AN_FN an_u32 an_dropout_bits(AN_ARGS_REF(an_attn_args) a, an_u32 seed, an_u64 row, int first, int from, int to)
 {
     const int lane = an_lane, r = lane >> 2, t = (lane & 3) * 2, fours = (a.S + 3) / 4;
     const int part = BY_KEY ? r & 3 : lane & 1; /* the lane's: which of two rows 8 apart and, BY_KEY, above it, of two columns */
-    const an_u64 at = BY_KEY ? (row + (t + (part & 1))) * fours + ((first + r + 8 * (part >> 1)) >> 2) : (row + (r + 8 * part)) * fours + (first >> 2) + (t >> 2);
+    const an_u64 at = BY_KEY ? (row + (t + (part & 1))) * fours + ((first + r + 8 * (part >> 1)) >> 2)
+                             : (row + (r + 8 * part)) * fours + ((first + t) >> 2);
     const an_u64 step = BY_KEY ? 8ull * fours : 2ull;
     an_u32 mine = 0, bits = 0;
     AN_UNROLL for (int n = 0; n < BLOCKS; n += 4)
@@ -54,8 +55,8 @@ AN_FN an_u32 an_dropout_bits(AN_ARGS_REF(an_attn_args) a, an_u32 key, an_u64 row
         AN_UNROLL for (int round = 0; round < 7; round++)
             AN_UNROLL for (int j = 0; j < 4; j++)
             {
-                an_u32 a = word[j], b = other[j], round_key = key + round * 0x9e3779b9u;
-                { an_u32 key = round_key; AN_PHILOX_ROUND_ }
+                an_u32 a = word[j], b = other[j], key = seed + round * 0x9e3779b9u;
+                AN_PHILOX_ROUND_
                 word[j] = a, other[j] = b;
             }
         AN_UNROLL for (int j = 0; j < 4; j++)
