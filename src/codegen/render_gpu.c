@@ -38,7 +38,8 @@ enum {
         4096, /* a block for 32 of them would leave multiprocessors of a large GPU without one; one for 8 loads 32 bytes of f32 */
     SOME_COLUMNS = 1 << 18, /* a thread for each would leave a large GPU half empty */
     AN_WIDE_COLUMNS = 4,    /* columns of a thread that sums them: 8 bytes in bf16, 16 in f32 */
-    WIDE_COLUMNS_FROM = 1 << 18
+    WIDE_COLUMNS_FROM = 1 << 18,
+    MOST_TAPS = 49 /* of a window whose places are constants of an unrolled loop */
 };
 
 /* What epilogues are rendered for where a library or a kernel for sm_90a computes the GEMM: CUDA in fast mode, for only there
@@ -159,7 +160,8 @@ static void wide_columns(const an_loop_kernel *p, int red, int lanes, int thread
                    an_gpu_computed[in->dtype], red, lanes, AN_WIDE_COLUMNS, lanes, AN_WIDE_COLUMNS, red,
                    an_gpu_first_value(in));
     if (whole) {
-        an_text_printf(out, "    for (int q0 = 0; q0 < %lld; q0 += %d)\n", whole, lanes);
+        const bool window = lanes == 1 && p->red <= MOST_TAPS;
+        an_text_printf(out, "    %sfor (int q0 = 0; q0 < %lld; q0 += %d)\n", window ? "AN_UNROLL " : "", whole, lanes);
         wide_column_turn(p, red, lanes, "q0", "        ", out);
     }
     if (left) wide_column_turn(p, red, (int)left, from, "    ", out);

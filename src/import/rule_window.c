@@ -74,6 +74,17 @@ static void pad_channels(const an_build *b, const an_window *s, an_tensor **x, a
     *w = an_pad_at(AN_AT, *w, 3, 0, UNIT - C, 0);
 }
 
+/* The weight [O,KH,KW,I] as a product reads it. Of a depthwise convolution for a GPU it is rounded tap by tap, so that the weights of
+ * neighbouring channels lie side by side: its kernel has a thread for some channels. */
+static an_tensor *narrow_weight(an_build *b, const an_window *s, an_tensor *w)
+{
+    an_device_facts f;
+    const bool depthwise = s->groups > 1 && s->groups == an_dim(w, 0) && an_dim(w, 3) == 1;
+    if (!depthwise || !an_device_opened(b->cx, &f) || !f.own_memory) return an_narrow(b, w);
+    w = an_narrow(b, an_permute_at(AN_AT, w, AN_SHAPE(1, 2, 3, 0)));
+    return an_permute_at(AN_AT, w, AN_SHAPE(3, 0, 1, 2));
+}
+
 static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool same)
 {
     an_built_value x = an_in_value(b, n, 0), w = an_in_value(b, n, 1);
@@ -89,7 +100,7 @@ static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool s
         if (w_pad > 0) in = an_pad_at(AN_AT, in, 2, w_pad / 2, w_pad - w_pad / 2, 0);
     }
     an_tensor *bias = an_in(b, n, 2);
-    wide = an_narrow(b, wide);
+    wide = narrow_weight(b, &s, wide);
     in = an_narrow(b, in);
     pad_channels(b, &s, &in, &wide);
     put(b, n, an_conv2d_at(AN_AT, in, wide, bias, s), rank);
