@@ -142,7 +142,8 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
         t->threads = 128;
         t->bm = 64;
         t->bn = 128 / 8;
-        t->dc = 16; /* unused */
+        t->bk = grad && AN_TF32_WHOLE((int64_t)s->B * s->H, s->T, s->S, s->D); /* one kernel for dq, dk and dv */
+        t->dc = 16;                                                            /* unused */
         t->cols = s->D <= 32 ? 64 : s->D <= 64 ? 32 : 16;
         return NULL;
     }
@@ -251,6 +252,7 @@ static void defines(const an_tiles *t, an_text *out)
     if (is_short(t)) an_text_printf(out, "#define AN_SHORT 1\n#define AN_ROTATED %d\n", t->body == AN_BODY_ROTATED);
     if (t->body == AN_BODY_HOPPER)
         an_text_printf(out, "#define AN_HOPPER 1\n#define AN_HOPPER_PASS %d\n#define AN_MASK %d\n", t->bk, t->mask);
+    if (t->body == AN_BODY_TF32) an_text_printf(out, "#define AN_WHOLE %d\n", t->bk);
 }
 
 static const char *args_text(an_gpu_module m)

@@ -247,8 +247,17 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
     return NULL;
 }
 
+/* attn_tf32.inc's attn_dqkv: a thread block takes a head. */
+static const char *whole_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_tiles *t,
+                                an_gpu_launch **l)
+{
+    const char *why = an_gpu_launch_add(out, entry, 1, a->H, a->B, t->threads, l);
+    if (!why) (*l)->shared_bytes = AN_TF32_WHOLE_SHARED(t->d, t->cols);
+    return why;
+}
+
 /* Three launches: delta = the sums of o * do along a head (one number a query), dq over blocks of queries, dk and dv over blocks
- * of keys. The kernels of sm_90a for heads of up to 64 make dq, dk and dv in one. */
+ * of keys. The kernels of sm_90a for heads of up to 64, and in tf32 that for many heads, make dq, dk and dv in one. */
 static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
                                   an_gpu_step *out)
 {
@@ -267,7 +276,8 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
               {"attn_dkv", dkv, AN_COUNT(dkv), AN_DKV_PASS},
               {"attn_dqkv", dqkv, AN_COUNT(dqkv), t->bk}};
     static const int to_pack[] = {Q, K, V, DO};
-    const bool hopper = t->body == AN_BODY_HOPPER, one = hopper && AN_HOPPER_FIVE(t->bk), packed = hopper && t->vec < 8;
+    const bool hopper = t->body == AN_BODY_HOPPER, whole = t->body == AN_BODY_TF32 && t->bk,
+               one = whole || (hopper && AN_HOPPER_FIVE(t->bk)), packed = hopper && t->vec < 8;
     out->params.attn = attn_args(a, false);
     out->params_bytes = sizeof out->params.attn;
     if (t->body == AN_BODY_SHORT || t->body == AN_BODY_ROTATED)
@@ -281,6 +291,7 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
         const char *why =
             i == 0   ? an_gpu_launch_add(out, of[i].entry, an_ceil_div(a->T, t->bn), a->H, a->B, t->threads, &l)
             : hopper ? hopper_launch(out, of[i].entry, a, gpu, of[i].pass, &l)
+            : whole  ? whole_launch(out, of[i].entry, a, t, &l)
                      : attn_launch(out, of[i].entry, a, t, i == 2, &l);
         if (why) return why;
         for (int k = 0; k < (int)of[i].n; k++) {

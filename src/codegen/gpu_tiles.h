@@ -42,7 +42,7 @@ typedef struct an_tiles {
     int exact, vec, threads;
     int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* GEMM */
     int rows, deep;                                                 /* GEMM: of gemm_rows.inc; 0: another body */
-    /* attention; bm: rows of a block, bn: rows of a block of attn_delta, bk: which pass of attn_hopper*.inc */
+    /* attention; bm: rows of a block, bn: rows of a block of attn_delta, bk: which pass of attn_hopper*.inc, AN_WHOLE of attn_tf32.inc */
     int d, dc, cols, causal, dropout;
     int mask;          /* attn_hopper*.inc: dropout's bits are stored before they are read */
     int body;          /* attention: an_attn_body */

@@ -1,4 +1,5 @@
-/* test_gpu_attention.c: which pass of attn_hopper.inc a shape takes, and how many thread blocks are launched for it. */
+/* test_gpu_attention.c: which pass of attn_hopper.inc, or which kernels of attn_tf32.inc, a shape takes, and how many thread blocks are
+ * launched for it. */
 #include "lib/test.h"
 
 #include "codegen/gpu_module.h"
@@ -51,8 +52,46 @@ static void many_short_sequences_take_two_heads_at_a_time(void **state)
     expect(20, 1, 97, 64, AN_FORWARD_PASS, 20);
 }
 
+/* Launches of the gradient in tf32, of `heads` heads. */
+static int launches_in_tf32(int32_t heads, int32_t T, int32_t S, int32_t D, an_gpu_step *g)
+{
+    an_gpu gpu = h200;
+    gpu.tf32 = true;
+    an_kernel k = {.kind = AN_KERNEL_ATTN_GRAD};
+    an_attn_spec *a = &k.u.attn;
+    *a = (an_attn_spec){.B = heads, .H = 1, .T = T, .S = S, .D = D, .scale = 1, .dtype = AN_F32, .mul_dtype = AN_F32};
+    int64_t *const strides[] = {a->q, a->k, a->v, a->o, a->do_, a->dq, a->dk, a->dv};
+    for (size_t i = 0; i < AN_COUNT(strides); i++) {
+        strides[i][0] = (int64_t)(i == 1 || i == 2 || i >= 6 ? S : T) * D;
+        strides[i][2] = D;
+    }
+    an_arg arg[10];
+    for (int i = 0; i < 10; i++) arg[i] = (an_arg){.slot = i == 6 ? -1 : AN_SLOT_ARENA, .value = -1};
+    an_plan_step step = {.kernel = 0, .arg = arg, .n_args = 10, .epilogue = -1};
+    const an_plan p = {.kernel = &k, .n_kernels = 1, .step = &step, .n_steps = 1};
+    const char *why = an_gpu_step_make(&p, &step, &gpu, g);
+    if (why) fail_msg("%s", why);
+    return g->n_launches;
+}
+
+static void in_tf32_many_heads_have_one_kernel_for_their_gradients(void **state)
+{
+    (void)state;
+    an_gpu_step g;
+    assert_int_equal(launches_in_tf32(384, 256, 256, 64, &g), 2); /* delta, and the kernel */
+    assert_string_equal(g.launch[1].entry, "attn_dqkv");
+    assert_int_equal(g.launch[1].blocks[2], 384);
+    assert_true(3 * (g.launch[1].shared_bytes + 1024) <= 227 << 10); /* three thread blocks a multiprocessor */
+    assert_int_equal(launches_in_tf32(264, 64, 100, 32, &g), 2);
+    assert_int_equal(launches_in_tf32(263, 256, 256, 64, &g), 3); /* too few to fill the GPU */
+    assert_int_equal(launches_in_tf32(384, 256, 255, 64, &g), 3); /* a causal query may see no key: dq is 0 */
+    assert_int_equal(launches_in_tf32(384, 256, 256, 48, &g), 3);
+    assert_int_equal(launches_in_tf32(384, 256, 256, 128, &g), 3);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_short_sequences_take_two_heads_at_a_time)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_short_sequences_take_two_heads_at_a_time),
+                                       cmocka_unit_test(in_tf32_many_heads_have_one_kernel_for_their_gradients)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,12 @@ struct an_attn_args {
     int zero;            /* unused; makes the size a multiple of 8 bytes in every language */
 };
 
+/* attn_tf32.inc: whether a thread block makes dq, dk and dv of a whole head, five GEMMs instead of seven: where there are heads enough for
+ * two on each of 132 multiprocessors, and key 0 is seen by all queries. Its dynamic shared memory: 64 keys, two pairs of tiles of `cols`
+ * queries, their lse and delta, ds. */
+#define AN_TF32_WHOLE(heads, T, S, d)    ((heads) >= 264 && (S) >= (T) && ((d) == 32 || (d) == 64))
+#define AN_TF32_WHOLE_SHARED(d, cols) (4 * ((64 + 4 * (cols)) * ((d) + 4) + 4 * (cols) + 68 * (cols)))
+
 /* The passes of attn_hopper*.inc, for heads of `c` chunks of 64 columns (padded with zeros in shared memory), 1 to 4:
  *     AN_FORWARD_PASS  holds queries, streams K and V
  *     AN_SHORT_PASS    the same for many heads of one chunk and up to 128 queries: two heads at a time, two warpgroups each
