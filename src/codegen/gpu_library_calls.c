@@ -12,6 +12,9 @@ extern const char an_embed_scatter_inc[], an_embed_scatter_args_h[], an_embed_so
 enum {
     SCATTER_COLUMNS = 4,     /* columns a thread sums */
     SCATTER_PART = 64,       /* sorted ids of one partial sum, where sums may be split */
+    FEW_PART = 128,          /* the same for tables of few rows: neighbouring ids, */
+    FEW_PARTS = 1024,        /* so many of them at most, */
+    FEW_ROWS = 256,          /* and so many rows */
     BOARD_BYTES = 8,         /* of a thread, for published values (an_publish) */
     LEAST_SHARED = 32 << 10, /* what every GPU offers */
     SMALL_THREADS = 64,
@@ -113,13 +116,30 @@ static const char *no_f64(const an_gpu *gpu, int dtype)
     return dtype == AN_F64 ? gpu->dialect->no_float64 : NULL;
 }
 
-static const char *scatter_tiles(const an_gpu *gpu, int src, int out, int64_t c, an_tiles *t)
+static an_scatter_spec scatter_of(const an_library_call_spec *s)
+{
+    const int64_t rows = s->out[0].shape[0], numel = outer(&s->out[0], 0), c = rows ? numel / rows : 0;
+    return (an_scatter_spec){.n = outer(&s->src[0], 0), .rows = rows, .c = c, .src_stride = c, .out_stride = c};
+}
+
+enum { SCATTER_FEW = 1 }; /* an_tiles.call of scatter.inc: AN_FEW */
+
+/* Whether partial sums of each row are kept for every FEW_PART ids: where that is little memory. */
+static bool scatters_few(const an_scatter_spec *of)
+{
+    const int64_t most = (int64_t)64 << 20, parts = an_ceil_div(of->n, FEW_PART);
+    return of->rows <= FEW_ROWS && parts >= 8 && parts <= FEW_PARTS && of->c <= 65536 &&
+           parts * of->rows * of->c * 8 <= most;
+}
+
+static const char *scatter_tiles(const an_gpu *gpu, int src, int out, const an_scatter_spec *of, an_tiles *t)
 {
     t->exact = !an_gpu_fast(gpu);
     t->module = AN_MODULE_SCATTER;
     t->store = kind_of[src];
     t->store_c = kind_of[out];
-    t->threads = threads_for(c / SCATTER_COLUMNS);
+    t->call = !t->exact && scatters_few(of) ? SCATTER_FEW : 0;
+    t->threads = t->call == SCATTER_FEW ? FEW_PART : threads_for(of->c / SCATTER_COLUMNS);
     return NULL;
 }
 
@@ -197,7 +217,7 @@ static const char *too_large(const an_library_call_spec *s)
 const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
 {
     *t = (an_tiles){.mul = "F32", .exact = 1, .vec = 1};
-    if (k->kind == AN_KERNEL_SCATTER) return scatter_tiles(gpu, k->u.scatter.src_dtype, AN_F32, k->u.scatter.c, t);
+    if (k->kind == AN_KERNEL_SCATTER) return scatter_tiles(gpu, k->u.scatter.src_dtype, AN_F32, &k->u.scatter, t);
     if (k->kind == AN_KERNEL_ROW_UPDATE) return row_update_tiles(&k->u.row_update, t);
     const an_library_call_spec *s = &k->u.call;
     if (an_ops[s->op].cls == AN_CLS_COLLECTIVE)
@@ -208,8 +228,10 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
     if (!t->store) return "has elements of a kind that its GPU template does not take; cast them";
     t->call = call_number(s->op);
     t->threads = THREADS;
-    if (s->op == AN_OP_SCATTER_ADD)
-        return scatter_tiles(gpu, s->src[1].dtype, s->out[0].dtype, s->out[0].rank ? outer(&s->out[0], 0) : 0, t);
+    if (s->op == AN_OP_SCATTER_ADD) {
+        const an_scatter_spec of = scatter_of(s);
+        return scatter_tiles(gpu, s->src[1].dtype, s->out[0].dtype, &of, t);
+    }
     if ((why = too_large(s)) != NULL) return why;
     if (s->op == AN_OP_CUMSUM || s->op == AN_OP_POOL_MAX_GRAD || s->op == AN_OP_PUT_ROWS) {
         t->module = AN_MODULE_SCAN_POOL;
@@ -251,8 +273,11 @@ void an_gpu_call_defines(const an_tiles *t, an_text *out)
                                         "SVD",         "SOLVE",         "TRISOLVE", "PUT_ROWS", "ROW_UPDATE"};
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_THREADS %d\n#define AN_WORK_WORDS %d\n", t->store,
                    t->threads, t->work);
+    const bool few = t->module == AN_MODULE_SCATTER && t->call == SCATTER_FEW;
     if (t->module == AN_MODULE_SCATTER)
-        an_text_printf(out, "#define AN_STORE_C AN_KIND_%s\n#define AN_PART %d\n", t->store_c, SCATTER_PART);
+        an_text_printf(out, "#define AN_STORE_C AN_KIND_%s\n#define AN_PART %d\n", t->store_c,
+                       few ? FEW_PART : SCATTER_PART);
+    if (few) an_text_printf(out, "#define AN_FEW 1\n#define AN_MOST_PARTS %d\n", FEW_PARTS);
     if (t->module == AN_MODULE_SCAN_POOL || t->module == AN_MODULE_MATRIX)
         an_text_printf(out, "#define AN_CALL AN_CALL_%s\n", calls[t->call]);
     if (is_pool(t)) an_text_printf(out, "#define AN_VEC %d\n#define AN_STORE_C AN_KIND_%s\n", t->vec, t->store_c);
@@ -282,6 +307,7 @@ int an_gpu_call_entries(const an_tiles *t)
 /* Byte offsets in scratch of the arrays of a scatter; scatter.inc says what they hold. */
 typedef struct scatter_scratch {
     int64_t order, ids, tile_order, tile_ids, starts, parts, end;
+    int64_t present, few_end; /* of a table of few rows, whose parts come first */
 } scatter_scratch;
 
 static scatter_scratch scatter_layout(const an_scatter_spec *of)
@@ -292,6 +318,8 @@ static scatter_scratch scatter_layout(const an_scatter_spec *of)
     at.starts = at.tile_ids + tiles;
     at.parts = an_round_up(at.starts + (of->rows + 1) * 4, 8);
     at.end = at.parts + an_ceil_div(of->n, SCATTER_PART) * of->c * 8; /* of float64 at most */
+    at.present = an_ceil_div(of->n, FEW_PART) * of->rows * of->c * 8;
+    at.few_end = at.present + an_ceil_div(of->n, FEW_PART) * of->rows * 4;
     return at;
 }
 
@@ -336,6 +364,28 @@ static void bind_onto(an_gpu_launch *l, int index, const an_plan_step *s, int on
         an_gpu_bind_arg(l, index, s, onto);
 }
 
+/* The two launches for a table of few rows. */
+static const char *scatter_few(const an_plan_step *s, const an_scatter_spec *of, int onto, int to, const an_tiles *t,
+                               an_gpu_step *out)
+{
+    const scatter_scratch at = scatter_layout(of);
+    const int64_t columns = an_ceil_div(of->c, t->threads);
+    an_gpu_launch *l;
+    const char *why = an_gpu_launch_add(out, "scatter_parts", an_ceil_div(of->n, FEW_PART), columns, 1, t->threads, &l);
+    if (why) return why;
+    an_gpu_bind_arg(l, 0, s, 0);
+    an_gpu_bind_arg(l, 1, s, 1);
+    bind_scratch(l, 2, 0), bind_scratch(l, 3, at.present);
+    an_gpu_bind(l, AN_BIND_PARAMS, 4, 0, 0);
+    why = an_gpu_launch_add(out, "scatter_rows", of->rows, columns, 1, t->threads, &l);
+    if (why) return why;
+    bind_onto(l, 0, s, onto, to);
+    an_gpu_bind_arg(l, 1, s, to);
+    bind_scratch(l, 2, 0), bind_scratch(l, 3, at.present);
+    an_gpu_bind(l, AN_BIND_PARAMS, 4, 0, 0);
+    return NULL;
+}
+
 /* Then a thread block a row of the result adds up the rows whose id it is. Where other orders of sums are allowed (not exact),
  * long runs of one id are first summed in parts of SCATTER_PART: half of all ids may be one row's. */
 static const char *scatter_step(const an_plan_step *s, const an_scatter_spec *of, int onto, int to, const an_tiles *t,
@@ -355,6 +405,7 @@ static const char *scatter_step(const an_plan_step *s, const an_scatter_spec *of
                                                                  : onto == to ? 2
                                                                               : 1};
     out->params_bytes = sizeof out->params.scatter;
+    if (t->call == SCATTER_FEW) return scatter_few(s, of, onto, to, t, out);
     const char *why = scatter_sort(s, of, t, out);
     if (!why && !t->exact) {
         why = an_gpu_launch_add(out, "scatter_parts", an_ceil_div(of->n, SCATTER_PART), columns, 1, t->threads, &l);
@@ -377,12 +428,6 @@ static const char *scatter_step(const an_plan_step *s, const an_scatter_spec *of
     if (!t->exact) bind_scratch(l, i++, at.parts);
     an_gpu_bind(l, AN_BIND_PARAMS, i, 0, 0);
     return NULL;
-}
-
-static an_scatter_spec scatter_of(const an_library_call_spec *s)
-{
-    const int64_t rows = s->out[0].shape[0], numel = outer(&s->out[0], 0), c = rows ? numel / rows : 0;
-    return (an_scatter_spec){.n = outer(&s->src[0], 0), .rows = rows, .c = c, .src_stride = c, .out_stride = c};
 }
 
 /* The arguments that the text reads at run time, so that shapes share a compiled text. */
@@ -519,13 +564,19 @@ const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_t
     return NULL;
 }
 
-size_t an_gpu_call_scratch(const an_kernel *k)
+static size_t scatter_bytes(const an_scatter_spec *of, const an_gpu *gpu)
 {
-    if (k->kind == AN_KERNEL_SCATTER) return (size_t)scatter_layout(&k->u.scatter).end;
+    const scatter_scratch at = scatter_layout(of);
+    return (size_t)(gpu && an_gpu_fast(gpu) && scatters_few(of) ? at.few_end : at.end);
+}
+
+size_t an_gpu_call_scratch(const an_kernel *k, const an_gpu *gpu)
+{
+    if (k->kind == AN_KERNEL_SCATTER) return scatter_bytes(&k->u.scatter, gpu);
     const an_library_call_spec *s = &k->u.call;
     if (s->op == AN_OP_SCATTER_ADD) {
         const an_scatter_spec of = scatter_of(s);
-        return (size_t)scatter_layout(&of).end;
+        return scatter_bytes(&of, gpu);
     }
     const struct an_call_args a = call_args(s);
     if (s->op == AN_OP_POOL_MAX_GRAD)

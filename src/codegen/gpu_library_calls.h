@@ -16,6 +16,6 @@ const char *an_gpu_call_args_text(an_gpu_module m); /* the struct of arguments; 
 const char *an_gpu_call_body_text(an_gpu_module m);
 int an_gpu_call_entries(const an_tiles *t); /* kernels in its text */
 const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out);
-size_t an_gpu_call_scratch(const an_kernel *k);
+size_t an_gpu_call_scratch(const an_kernel *k, const an_gpu *gpu);
 
 #endif

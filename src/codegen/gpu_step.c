@@ -345,7 +345,7 @@ size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
         return grad ? sizeof(float) * (size_t)a->B * (size_t)a->H * (size_t)a->T : 0; /* delta */
     }
     case AN_KERNEL_SCATTER:
-    case AN_KERNEL_CALL: return an_gpu_call_scratch(k);
+    case AN_KERNEL_CALL: return an_gpu_call_scratch(k, gpu);
     default: return 0;
     }
 }
