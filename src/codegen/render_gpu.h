@@ -13,6 +13,7 @@ typedef struct an_gpu_form {
     int wide;    /* columns of a thread in vector accesses, 0: one column */
     bool ragged; /* the last vector of a row has columns beyond its edge, which are neither computed nor stored */
     int blocks;  /* the row is kept between phases: in registers, a lane holding this many vectors of `wide` columns */
+    bool drawn;  /* ... with its random numbers, each drawn once */
     bool shared; /* ... or by the thread block in shared memory, each thread its own columns */
     bool approx_16bit; /* inputs and outputs have 16 bits: exp and erf are approximated to that */
     const char
@@ -45,6 +46,8 @@ void an_gpu_edge(const an_loop_kernel *p, an_gpu_form f, an_text *out);
 void an_gpu_skip_beyond_edge(const an_loop_kernel *p, an_gpu_form f, const char *indent, an_text *out);
 /* Whether what i loads or stores is kept for later phases, in registers or shared memory. */
 bool an_gpu_is_kept(const an_loop_kernel *p, int i, an_gpu_form f);
+/* Whether random number i of a column is needed in a later phase, and is the first of its draws. */
+bool an_gpu_is_drawn_again(const an_loop_kernel *p, int i);
 /* The address of its element at column c0. */
 void an_gpu_address(const an_loop_kernel *p, const an_ins *in, an_text *out);
 /* One vector load or store at c0; and all of a phase's, around its loop over the columns of a thread. */

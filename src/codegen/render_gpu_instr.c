@@ -206,6 +206,44 @@ bool an_gpu_is_kept(const an_loop_kernel *p, int i, an_gpu_form f)
     return false;
 }
 
+/* The first draw of the random number that i is. */
+static int first_draw(const an_loop_kernel *p, int i)
+{
+    const an_ins *in = &p->ins[i];
+    for (int j = 0; j < i; j++) {
+        const an_ins *e = &p->ins[j];
+        if (e->kind == AN_INS_RAND && e->scope == in->scope && e->arg == in->arg && e->ix == in->ix &&
+            e->imm_i == in->imm_i && e->scale == in->scale)
+            return j;
+    }
+    return i;
+}
+
+bool an_gpu_is_drawn_again(const an_loop_kernel *p, int i)
+{
+    const an_ins *in = &p->ins[i];
+    if (in->kind != AN_INS_RAND || in->scope != AN_SCOPE_COL || first_draw(p, i) != i) return false;
+    for (int j = i + 1; j < p->n_ins; j++)
+        if (p->ins[j].kind == AN_INS_RAND && p->ins[j].phase > in->phase && first_draw(p, j) == i) return true;
+    return false;
+}
+
+/* A random number, drawn, or kept from the phase that drew it: in u5[b][k], as rows are. */
+static void random_number(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
+{
+    const an_ins *in = &p->ins[i];
+    const int first = first_draw(p, i);
+    const bool kept = f.drawn && an_gpu_is_drawn_again(p, first);
+    if (kept && p->ins[first].phase < in->phase) {
+        an_text_printf(out, "u%d[b][k]", first);
+        return;
+    }
+    if (kept && first == i) an_text_printf(out, "u%d[b][k] = ", i);
+    an_text_printf(out, "an_uniform_at(%s, %uu, (an_u64)(", p->arg[in->arg].name, (unsigned)in->imm_i);
+    an_gpu_index(p, in->ix, 0, out);
+    an_text_printf(out, "), %lldu)", (long long)in->scale);
+}
+
 /* Whether i reads a kept row of bf16, two columns a word. */
 static bool is_paired(const an_loop_kernel *p, int i, an_gpu_form f)
 {
@@ -400,11 +438,7 @@ void an_gpu_instruction(const an_loop_kernel *p, int i, const char *indent, cons
     case AN_INS_TEST: guard(p, in->guard, out); break;
     case AN_INS_LOAD: load(p, i, f, out); break;
     case AN_INS_TILE: an_gpu_rounded(in->dtype, "acc", out); break;
-    case AN_INS_RAND:
-        an_text_printf(out, "an_uniform_at(%s, %uu, (an_u64)(", p->arg[in->arg].name, (unsigned)in->imm_i);
-        an_gpu_index(p, in->ix, 0, out);
-        an_text_printf(out, "), %lldu)", (long long)in->scale);
-        break;
+    case AN_INS_RAND: random_number(p, i, f, out); break;
     case AN_INS_ELEM: elementwise(p, in, f, out); break;
     case AN_INS_CAST: cast(p, in, out); break;
     default: break;

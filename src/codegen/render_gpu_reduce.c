@@ -146,6 +146,8 @@ static void kept_rows(const an_loop_kernel *p, an_gpu_form f, an_text *out)
         if (an_gpu_is_kept(p, i, f))
             an_text_printf(out, "    %s w%d[%d][%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, f.blocks,
                            f.wide);
+        else if (f.drawn && an_gpu_is_drawn_again(p, i))
+            an_text_printf(out, "    float u%d[%d][%d];\n", i, f.blocks, f.wide);
     wide_loop(p, f, p->cols, 0, out);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_LOAD && an_gpu_is_kept(p, i, f))
@@ -293,6 +295,8 @@ static size_t held_bytes(const an_loop_kernel *p, an_gpu_form f)
     for (int i = 0; i < p->n_ins; i++)
         if (an_gpu_is_kept(p, i, f))
             bytes += an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * ROW_WIDE * (size_t)f.blocks;
+        else if (f.drawn && an_gpu_is_drawn_again(p, i))
+            bytes += sizeof(float) * ROW_WIDE * (size_t)f.blocks;
     return bytes;
 }
 
@@ -302,9 +306,12 @@ static an_gpu_form rows_form(const an_loop_kernel *p, const an_loop_launch *laun
     an_gpu_form f = {.wide = wide_rows(p, gpu) ? ROW_WIDE : 0};
     f.ragged = f.wide && p->cols % ROW_WIDE;
     if (!f.wide || launch->block_per_row || (p->n_phases < 2 && !p->run)) return f;
-    const an_gpu_form kept = {
-        .wide = f.wide, .ragged = f.ragged, .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS)};
-    return held_bytes(p, kept) <= 4 * KEPT_REGISTERS ? kept : f;
+    an_gpu_form kept = {.wide = f.wide,
+                        .ragged = f.ragged,
+                        .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS),
+                        .drawn = true};
+    kept.drawn = held_bytes(p, kept) <= 4 * KEPT_REGISTERS;
+    return kept.drawn || held_bytes(p, kept) <= 4 * KEPT_REGISTERS ? kept : f;
 }
 
 static void row_phase(const an_loop_kernel *p, int phase, const an_loop_launch *launch, an_gpu_form f, an_text *out)
@@ -446,7 +453,9 @@ static an_loop_launch launch_of_runs(const an_loop_kernel *p, const an_gpu *gpu)
     int64_t lanes = AN_RUN_LANES, sums = 0, shared;
     for (int i = 0; i < p->n_ins; i++) sums += p->ins[i].kind == AN_INS_COLSUM;
     shared = sums * sums_stride(p, true) * (int64_t)sizeof(float);
-    const int64_t held = 32 * (int64_t)held_bytes(p, rows_form(p, &(an_loop_launch){0}, gpu));
+    an_gpu_form form = rows_form(p, &(an_loop_launch){0}, gpu);
+    form.drawn = false; /* bytes of memory */
+    const int64_t held = 32 * (int64_t)held_bytes(p, form);
     const bool fast = an_gpu_fast(gpu);
     if (fast && runs * lanes * held < HELD_BYTES && 2 * lanes * shared <= SHARED_BYTES) lanes *= 2;
     return (an_loop_launch){.blocks = runs, .threads = 32 * (int)lanes, .two_per_sm = fast && lanes == AN_RUN_LANES};
