@@ -270,7 +270,8 @@ static bool adds_residual(an_planner *w, int32_t id, int32_t g)
 
 static bool try_fuse(an_planner *w, int32_t id, int32_t g)
 {
-    if (!is_open_to(w, g, id) && !accumulates(w, id, g) && !adds_residual(w, id, g)) return false;
+    const bool open = is_open_to(w, g, id);
+    if (!open && !accumulates(w, id, g) && !adds_residual(w, id, g)) return false;
     an_fusion_group *gr = &w->group[g];
     const struct an_tensor *n = w->g->node[id];
     if (would_be_kept(w, id, g)) return false;
@@ -284,9 +285,9 @@ static bool try_fuse(an_planner *w, int32_t id, int32_t g)
     if (!reads_own_place(w, id, g, scope, place_of_scope(w, gr, scope))) return false;
     w->node[id].group = g;
     w->node[id].scope = (uint8_t)scope;
-    if (gr->rounds && n->op == AN_OP_CAST) {
+    if (!open || (gr->rounds && n->op == AN_OP_CAST)) { /* not open: the library's sum is all that it does */
         gr->rounds = false;
-        gr->closed = gr->bias_only;
+        gr->closed = !open || gr->bias_only;
     }
     return true;
 }
