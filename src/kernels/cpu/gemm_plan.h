@@ -1,6 +1,6 @@
 /* gemm_plan.h: how a GEMM is divided: blocks of m, n and k, groups, tasks, and how much scratch they take.
  *
- * Owns:      the extents of blocks, and the choice among them: a pure function of the spec and, on tile registers, of the threads.
+ * Owns:      the extents of blocks, and the choice among them: a pure function of the spec and of the threads.
  * Does not:  pack or multiply (gemm.c, whose comment says what tiles, panels, chains and groups are).
  * Invariant: the bits do not depend on what is chosen here. */
 #ifndef AN_KERNELS_CPU_GEMM_PLAN_H
@@ -41,6 +41,7 @@ enum {
     CHUNK = 32,                      /* words of one panel packed before the next panel: whole cache lines are read */
     CHUNK_INSIDE = 8,                /* words of one tile, where a call packs little more than it moves */
     RIGHT_PANELS = AN_TILES ? 8 : 1, /* packed together by the task that uses them */
+    FEW_THREADS = 4,                 /* which so many tasks are enough for */
     TASKS = 16, /* least number of tasks, where the problem has enough blocks; on tile registers two a thread */
 };
 
@@ -60,7 +61,7 @@ typedef struct plan {
     int64_t column_blocks;                            /* of a group */
     int64_t block_tiles, block_panels;                /* the most of a task */
     int64_t partial_bytes, shared_b_bytes, shared_a_bytes;
-    int64_t tasks; /* least number of tasks, where the problem has enough blocks */
+    int64_t tasks; /* least number of tasks for few threads, where the problem has enough blocks */
     int buffers;   /* for the shared words: 2 when one group is packed while the other is used */
     int64_t left_bytes, right_bytes, sums_bytes, thread_bytes; /* of one thread */
 } plan;
@@ -118,13 +119,35 @@ static bool readable_in_place(const plan *p)
            !window;
 }
 
-/* Chooses row and column blocks: large enough to reuse packed words, small enough to give every thread work. */
-static void plan_tasks(plan *p)
+/* Tasks for many threads, which take them in rounds: a last round of two tasks leaves all other threads waiting. Of the row and column blocks
+ * that make up to MOST_ROUNDS rounds, those are taken whose rounds cost least. A tile by a panel costs 1; beside that, a panel from another
+ * core's cache, a panel that the task packs, and a tile of A that it packs: 1, 4 and 2; on tile registers, which multiply faster, 3, 8 and 8. */
+static void deal_tasks(plan *p, int64_t threads)
+{
+    enum { MOST_ROUNDS = 4, FETCH = AN_TILES ? 3 : 1, PACK_PANEL = AN_TILES ? 8 : 4, PACK_TILE = AN_TILES ? 8 : 2 };
+    const int64_t fewest = p->column_blocks, most = p->group_panels, chains = p->group_chains;
+    if (chains * p->row_blocks * fewest >= MOST_ROUNDS * threads) return;
+    const int64_t per_panel = p->share_b ? FETCH : PACK_PANEL,
+                  per_tile = p->share_a || readable_in_place(p) ? 0 : PACK_TILE;
+    int64_t least = INT64_MAX;
+    for (int64_t tiles = an_ceil_div(p->tiles, p->row_blocks); tiles > 0; tiles--)
+        for (int64_t round = 1; round <= MOST_ROUNDS; round++) {
+            const int64_t rows = an_ceil_div(p->tiles, tiles);
+            const int64_t wanted = AN_MIN(AN_MAX(round * threads / (chains * rows), fewest), most);
+            const int64_t panels = an_ceil_div(most, wanted), columns = an_ceil_div(most, panels);
+            const int64_t one = tiles * panels + per_panel * panels + per_tile * tiles;
+            const int64_t cost = an_ceil_div(chains * rows * columns, threads) * one;
+            if (cost >= least) continue;
+            least = cost;
+            p->row_blocks = rows;
+            p->column_blocks = columns;
+        }
+}
+
+/* Halves tasks until there are enough. */
+static void halve_tasks(plan *p)
 {
     const int64_t most_tiles = MOST_TILES, least_tiles = AN_MAX(most_tiles / 4, 1);
-    const int64_t widest = p->blocks > 1 ? WIDE : p->group_panels;
-    p->row_blocks = an_ceil_div(p->tiles, most_tiles);
-    p->column_blocks = an_ceil_div(p->group_panels, widest);
     while (p->group_chains * p->row_blocks * p->column_blocks < p->tasks) {
         /* On tile registers a panel is multiplied faster than it is read from another cache: rows stay together, but not where
          * every task of those rows would pack them. */
@@ -137,6 +160,18 @@ static void plan_tasks(plan *p)
         else
             break;
     }
+}
+
+/* Chooses row and column blocks: large enough to reuse packed words, small enough to give every thread work. */
+static void plan_tasks(plan *p, int threads)
+{
+    const int64_t widest = p->blocks > 1 ? WIDE : p->group_panels;
+    p->row_blocks = an_ceil_div(p->tiles, MOST_TILES);
+    p->column_blocks = an_ceil_div(p->group_panels, widest);
+    if (threads > FEW_THREADS)
+        deal_tasks(p, threads);
+    else
+        halve_tasks(p);
     p->block_tiles = an_ceil_div(p->tiles, p->row_blocks);
     p->block_panels = an_ceil_div(p->group_panels, p->column_blocks);
 }
@@ -199,7 +234,7 @@ static plan plan_make(const an_gemm_spec *spec, int threads)
     p.share_b = s->m > FEW_ROWS;
     if (p.chains == 0 || p.tiles == 0 || p.panels == 0) return p;
     plan_groups(&p);
-    plan_tasks(&p);
+    plan_tasks(&p, threads);
     if (p.splits > 1 || p.group_blocks < p.blocks) p.partial_bytes = bytes_up(p.chains * s->m * p.panels * PANEL);
     const int64_t rows = p.block_tiles * TILE_ROWS;
     const int64_t strip = AN_MAX(p.blocks > 1 ? p.block_panels : 0, STRIP);
