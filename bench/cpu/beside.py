@@ -20,7 +20,7 @@ BUSY = "while True: pass"
 def bench(a, threads, cores):
     """Milliseconds a step with so many threads (None: as many as it takes by itself), on these cores alone."""
     command = [a.anneal.resolve(), "bench", a.preset, "--dtype", "float32", "--steps", str(a.steps), "--json"]
-    command += [] if threads is None else ["--threads", str(threads)]
+    command += ["--threads", str(threads or 0)]  # 0: every core; without it `bench` takes two
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cores))
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: exit status {done.returncode}: {done.stderr.strip()[-300:]}")
