@@ -88,6 +88,9 @@ else
     mkdir "$dir/flat"; cp "$dir/files/val/dark_below/1.png" "$dir/flat/one.png"; cp "$dir/files/val/dark_above/1.png" "$dir/flat/two.png"
     run predict "$dir/h" "$dir/flat"
     code_is 0; equal "$(sed 's/.*  //' "$dir/stdout" | tr '\n' ' ')" "$dir/flat/one.png $dir/flat/two.png " "files behind the answers"
+    mkdir -p "$dir/mix/thumbs"; cp "$dir/flat/one.png" "$dir/mix/a.png"; cp "$dir/flat/two.png" "$dir/mix/z.png"; cp "$dir/flat/one.png" "$dir/mix/thumbs/t.png"
+    run predict "$dir/h" "$dir/mix"
+    code_is 0; equal "$(sed 's/.*  //' "$dir/stdout" | tr '\n' ' ')" "$dir/mix/a.png $dir/mix/z.png $dir/mix/thumbs/t.png " "files of a folder and of a folder in it"
     run predict "$dir/h" "$dir/flat" --json
     code_is 0; says stdout "\"input\":\"$dir/flat/two.png\""
     cp "$dir/flat/one.png" "$dir/flat/without"

@@ -308,6 +308,70 @@ static void folders_are_classes_and_each_tenth_file_is_for_validation(void **sta
     assert_int_equal(an_image_set_open(&err, &(an_image_set_options){.source = test_path("none")}, &s), AN_E_IO);
 }
 
+static void unlabelled_images_are_those_of_the_folder_and_of_the_folders_in_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *folder, *more; /* a folder that is made as well */
+        const char *file[5];       /* in the order wanted */
+        int32_t label[5];
+        int64_t with_class;
+    } of[] = {{"mixed", "deep/er", {"a.png", "m.png", "z.png", "m/2.png", "thumbs/1.png"}, {-1, -1, -1, 1, 2}, 2},
+              {"mixed_apart",
+               "train",
+               {"b.png", "val/a.png", "val/z.png", "val/m/2.png", "val/n/1.png"},
+               {-1, -1, -1, 0, 1},
+               2}};
+    char root[512], path[1024];
+    an_err err = {0};
+    an_image_set *s;
+    for (size_t k = 0; k < AN_COUNT(of); k++) {
+        const char *const *file = of[k].file;
+        snprintf(root, sizeof root, "%s", test_path(of[k].folder));
+        for (size_t i = AN_COUNT(of[k].file); i-- > 0;) {
+            snprintf(path, sizeof path, "%s/%s", root, file[i]);
+            *strrchr(path, '/') = 0;
+            assert_int_equal(an_make_dirs(&err, path, 0700), AN_OK);
+            snprintf(path, sizeof path, "%s/%s", root, file[i]);
+            test_write_file(path, four_pixels, sizeof four_pixels);
+        }
+        snprintf(path, sizeof path, "%s/%s", root, of[k].more);
+        assert_int_equal(an_make_dirs(&err, path, 0700), AN_OK);
+        an_image_set_options o = {.source = root, .whole = true, .unlabelled = true};
+        if (an_image_set_open(&err, &o, &s) != AN_OK) fail_msg("%s", err.text);
+        assert_int_equal(an_image_set_count(s, AN_TRAIN), 0);
+        assert_int_equal(an_image_set_count(s, AN_VAL), AN_COUNT(of[k].file));
+        for (size_t i = 0; i < AN_COUNT(of[k].file); i++) {
+            snprintf(path, sizeof path, "%s/%s", root, file[i]);
+            assert_string_equal(an_image_set_path(s, AN_VAL, (int64_t)i), path);
+            assert_int_equal(an_image_set_label(s, AN_VAL, (int64_t)i), of[k].label[i]);
+        }
+        an_image_set_close(s);
+        o.unlabelled = false; /* what is measured against labels is what has one */
+        if (an_image_set_open(&err, &o, &s) != AN_OK) fail_msg("%s", err.text);
+        assert_int_equal(an_image_set_count(s, AN_VAL), of[k].with_class);
+        an_image_set_close(s);
+    }
+}
+
+/* A folder without classes has no labels to evaluate by. */
+static void images_of_no_class_are_not_evaluated(void **state)
+{
+    (void)state;
+    char path[512];
+    an_err err = {0};
+    an_image_set *s;
+    assert_int_equal(an_make_dirs(&err, test_path("flat"), 0700), AN_OK);
+    snprintf(path, sizeof path, "%s/0.png", test_path("flat"));
+    test_write_file(path, four_pixels, sizeof four_pixels);
+    an_image_set_options o = {.source = test_path("flat"), .whole = true};
+    sentence_is(an_image_set_open(&err, &o, &s), &err, "nor folders with .jpg, .png or .webp files");
+    o.unlabelled = true;
+    if (an_image_set_open(&err, &o, &s) != AN_OK) fail_msg("%s", err.text);
+    assert_int_equal(an_image_set_count(s, AN_VAL), 1);
+    an_image_set_close(s);
+}
+
 static void a_folder_of_no_class_is_named_with_the_remedy(void **state)
 {
     (void)state;
@@ -389,6 +453,8 @@ int main(void)
         cmocka_unit_test(a_flat_image_stays_flat_at_every_size),
         cmocka_unit_test(the_built_in_shapes_are_split_and_named),
         cmocka_unit_test(folders_are_classes_and_each_tenth_file_is_for_validation),
+        cmocka_unit_test(unlabelled_images_are_those_of_the_folder_and_of_the_folders_in_it),
+        cmocka_unit_test(images_of_no_class_are_not_evaluated),
         cmocka_unit_test(a_folder_of_no_class_is_named_with_the_remedy),
         cmocka_unit_test(an_image_file_that_changed_under_the_reader_is_named),
     };

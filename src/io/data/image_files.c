@@ -424,7 +424,8 @@ static an_status add_file(an_err *err, const char *folder, const char *name, int
     return AN_OK;
 }
 
-enum { TENTHS = -1 }; /* of the splits: each tenth file is for validation */
+enum { TENTHS = -1 };   /* of the splits: each tenth file is for validation */
+enum { NO_CLASS = -1 }; /* of the labels */
 
 /* Files of root/class_name; of root itself where that is "". */
 static an_status add_class(an_err *err, const char *root, const char *class_name, int split, int32_t label,
@@ -508,18 +509,21 @@ static an_status check_classes(an_err *err, const char *folder, const an_class_n
                    folder, c->name[i]);
 }
 
-an_status an_image_lists_open(an_err *err, const char *folder, bool whole, const an_class_names *known,
-                              an_class_names *classes, an_image_list out[AN_N_SPLITS])
+an_status an_image_lists_open(an_err *err, const char *folder, const an_image_set_options *o, an_class_names *classes,
+                              an_image_list out[AN_N_SPLITS])
 {
     char train[2048], val[2048];
+    const bool whole = o->whole;
+    const an_class_names *known = o->known;
     const bool apart = is_folder(folder, "train", train) && is_folder(folder, "val", val);
     AN_TRY(start_with(err, apart ? train : folder, known, whole, classes));
     if (apart && !whole) AN_TRY(add_root(err, train, AN_TRAIN, known, false, classes, out));
+    if (o->unlabelled) AN_TRY(add_class(err, folder, "", AN_VAL, NO_CLASS, out));
+    if (o->unlabelled && apart) AN_TRY(add_class(err, val, "", AN_VAL, NO_CLASS, out));
     const int32_t trained = classes->n;
     AN_TRY(add_root(err, apart ? val : folder, apart || whole ? AN_VAL : TENTHS, known, whole, classes, out));
     if (apart && !whole && classes->n != trained)
         return an_fail(err, AN_E_DATA, "%s: class %.100s has no folder in %s", val, classes->name[trained], train);
-    if (whole && !known && out[AN_VAL].n == 0) AN_TRY(add_class(err, folder, "", AN_VAL, 0, out));
     if (out[AN_TRAIN].n + out[AN_VAL].n > 0)
         return whole ? AN_OK : check_classes(err, apart ? train : folder, known, classes, &out[AN_TRAIN]);
     if (!apart && is_folder(folder, "train", train))

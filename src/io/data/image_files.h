@@ -28,10 +28,10 @@ typedef struct an_image_list {
     size_t bytes; /* of all that is kept of the files */
 } an_image_list;
 
-/* The files of FOLDER/CLASS/, each tenth of them for validation, or of FOLDER/train/CLASS/ and FOLDER/val/CLASS/. `whole`
- * without `known` names of classes takes files of FOLDER itself where there are no others: they have no class. */
-an_status an_image_lists_open(an_err *err, const char *folder, bool whole, const an_class_names *known,
-                              an_class_names *classes, an_image_list out[AN_N_SPLITS]);
+/* The files of FOLDER/CLASS/, each tenth of them for validation, or of FOLDER/train/CLASS/ and FOLDER/val/CLASS/.
+ * `unlabelled` takes files of FOLDER and FOLDER/val themselves as well, before the others: their label is -1. */
+an_status an_image_lists_open(an_err *err, const char *folder, const an_image_set_options *o, an_class_names *classes,
+                              an_image_list out[AN_N_SPLITS]);
 void an_image_list_free(an_image_list *l);
 
 /* A file's pixels as 1 or 3 channels, whatever it holds. They are those of Pillow's convert("RGB") and convert("L"):

@@ -168,7 +168,7 @@ static an_status find_fashion(an_err *err, const char **out)
 
 static an_status open_files(an_err *err, const char *folder, const an_image_set_options *o, an_image_set *s)
 {
-    AN_TRY(an_image_lists_open(err, folder, o->whole, o->known, &s->classes, s->list));
+    AN_TRY(an_image_lists_open(err, folder, o, &s->classes, s->list));
     for (int split = 0; split < AN_N_SPLITS; split++) s->count[split] = s->list[split].n;
     s->channels = o->channels ? o->channels : 3;
     s->files = true;

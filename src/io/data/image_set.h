@@ -31,6 +31,7 @@ void an_image_free(an_image *x);
 typedef struct an_image_set_options {
     const char *source;
     bool whole;                  /* every image is for validation; of idx folders, the t10k files */
+    bool unlabelled;             /* with whole: images that lie in no folder of a class are taken too */
     const an_class_names *known; /* of the weights, or NULL; as in labelled_texts.h */
     int channels;                /* of folders of image files: 1 or 3; 0: 3 */
 } an_image_set_options;

@@ -305,7 +305,7 @@ static an_status ask_set(an_err *err, const image_data *d, const char *folder, a
 {
     char number[64];
     an_image_set *set;
-    const an_image_set_options o = {.source = folder, .whole = true, .channels = d->channels};
+    const an_image_set_options o = {.source = folder, .whole = true, .unlabelled = true, .channels = d->channels};
     AN_TRY(an_image_set_open(err, &o, &set));
     an_status status = AN_OK;
     if (an_image_set_channels(set) != d->channels)
