@@ -378,9 +378,13 @@ static void a_folder_of_no_class_is_named_with_the_remedy(void **state)
     static const struct {
         const char *folder, *file, *more, *sentence;
     } of[] = {
-        {"empty", "ant/0.png", "owl", "empty/owl: no .jpg, .png or .webp file is in the folder"},
+        {"empty", "ant/0.png", "owl",
+         "empty/owl: no .jpg, .png or .webp file is in the folder, so there is nothing to learn this class of; "
+         "put images there, or remove the folder"},
         {"tested", "train/ant/0.png", "test/ant", "it has a folder train, but none named val"},
-        {"unseen", "val/ant/0.png", "train/ant", "unseen/train/ant: no "},
+        {"unseen", "val/ant/0.png", "train/ant",
+         "unseen/train/ant: no .jpg, .png or .webp file is in the folder, so there is nothing to learn this class of; "
+         "put images there, or remove the class from train and val"},
         {"line", "ant/0.png", "o\nwl", "line/o?wl: the label has a control character in it"},
     };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {

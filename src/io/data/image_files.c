@@ -492,9 +492,10 @@ static bool is_folder(const char *folder, const char *name, char path[2048])
     return snprintf(path, 2048, "%s/%s", folder, name) < 2048 && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* A class without a file could not be learnt: its folder came with an archive (__MACOSX), or is a link to somewhere else. */
-static an_status check_classes(an_err *err, const char *folder, const an_class_names *known, const an_class_names *c,
-                               const an_image_list *l)
+/* A class without a file could not be learnt: its folder came with an archive (__MACOSX), or is a link to somewhere else.
+ * `apart`: `folder` is train, and val may have the class as well. */
+static an_status check_classes(an_err *err, const char *folder, bool apart, const an_class_names *known,
+                               const an_class_names *c, const an_image_list *l)
 {
     bool *seen = calloc((size_t)c->n + 1, sizeof *seen);
     if (!seen) return an_fail_nomem(err, folder, (size_t)c->n);
@@ -505,8 +506,8 @@ static an_status check_classes(an_err *err, const char *folder, const an_class_n
     if (i == c->n) return AN_OK;
     return an_fail(err, AN_E_DATA,
                    "%s/%s: no .jpg, .png or .webp file is in the folder, so there is nothing to learn this "
-                   "class of; remove the folder",
-                   folder, c->name[i]);
+                   "class of; put images there, or remove the %s",
+                   folder, c->name[i], apart ? "class from train and val" : "folder");
 }
 
 an_status an_image_lists_open(an_err *err, const char *folder, const an_image_set_options *o, an_class_names *classes,
@@ -525,7 +526,7 @@ an_status an_image_lists_open(an_err *err, const char *folder, const an_image_se
     if (apart && !whole && classes->n != trained)
         return an_fail(err, AN_E_DATA, "%s: class %.100s has no folder in %s", val, classes->name[trained], train);
     if (out[AN_TRAIN].n + out[AN_VAL].n > 0)
-        return whole ? AN_OK : check_classes(err, apart ? train : folder, known, classes, &out[AN_TRAIN]);
+        return whole ? AN_OK : check_classes(err, apart ? train : folder, apart, known, classes, &out[AN_TRAIN]);
     if (!apart && is_folder(folder, "train", train))
         return an_fail(err, AN_E_DATA, "data=%s: it has a folder train, but none named val with images to validate on",
                        folder);
