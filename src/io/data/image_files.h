@@ -37,7 +37,8 @@ void an_image_list_free(an_image_list *l);
 /* A file's pixels as 1 or 3 channels, whatever it holds. They are those of Pillow's convert("RGB") and convert("L"):
  * transparency is dropped, a gamma or colour profile is not applied, of an animation the first image is taken, ink (CMYK)
  * becomes light. Not so: 16 bits are rounded to 8 (Pillow cuts those of colours, and takes greys above 255 for white); the
- * grey of a JPEG is the brightness that is in the file, a rounding off Pillow's, which adds up the colours again. */
+ * grey of a JPEG is the brightness that is in the file (Pillow adds the colours up again: 0.1 apart in the mean, and up to
+ * 43 in noise, whose saturated colours are cut off at 0 and 255). */
 an_status an_image_file_read(an_err *err, const char *path, int channels, an_image *out);
 /* The same of file i of a list. A file that changed since the folders were listed is refused, whether it can be decoded or
  * not: what is trained on is what the run's hash of the data is of. */
