@@ -532,6 +532,8 @@ def cases():
         yield "volumes_" + name, Cases([fn]), (draw(2, 3, 5, 6, 4),)
     for name, fn in IMAGES.items():
         yield "images_" + name, Cases([fn]), (draw(2, 4, 6, 5),)
+    for name, fn in WRITTEN.items():
+        yield "written_" + name, Cases([fn]), (draw(2, 3, 4),)
     for name, fn in PLACES.items():
         yield "places_" + name, Cases([fn]), (draw(2, 3, 8, 6),)
     for name, fn in PLACES_3D.items():
@@ -564,6 +566,20 @@ PLACES_3D = {f"volume_{m}_{p}_{c}": (lambda m, p, c: lambda x: F.grid_sample(x, 
 PLACES_3D |= {"unpool": lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2), "unpool_overlapping": lambda x: F.max_unpool3d(*F.max_pool3d(x, 3, 2, 1, return_indices=True), 3, 2, 1, output_size=x.shape)}
 
 
+# A write in place through a view that has all elements, maybe in another order: of a tensor [2,3,4]; and what is no view.
+def _through(view, x):
+    y = x * 2
+    v = view(y)
+    v.mul_(torch.arange(1.0, v.numel() + 1).reshape(v.shape).to(v.dtype))
+    return y
+
+
+WRITTEN = {k: (lambda v: lambda x: _through(v, x))(v) for k, v in {"swapaxes": lambda y: y.swapaxes(0, 2), "swapdims": lambda y: y.swapdims(-1, 0), "transpose": lambda y: y.transpose(1, -1), "movedim": lambda y: y.movedim(0, 2), "movedims": lambda y: y.movedim((0, 2), (1, 0)),
+           "moveaxis": lambda y: y.moveaxis(-1, 0), "mT": lambda y: y.mT, "adjoint": lambda y: y[0].adjoint(), "matrix_H": lambda y: y[1].H, "T": lambda y: y[0].T, "T3": lambda y: y.T, "t": lambda y: y[1].t(), "permute": lambda y: y.permute(2, 0, 1), "view": lambda y: y.view(4, 6), "flatten": lambda y: y.flatten(1),
+           "unflatten": lambda y: y.unflatten(2, (2, 2)), "new": lambda y: y[:, None].squeeze(1), "expand": lambda y: y.expand(1, 2, 3, 4), "deep": lambda y: y.swapaxes(0, 2).movedim(1, 0)[1].T, "other": lambda y: y.to(torch.float32), "copied": lambda y: y.to(torch.float64, copy=True), "same": lambda y: y.to(torch.float64), "contiguous": lambda y: y.contiguous(),
+           "channels": lambda y: y[None].contiguous(memory_format=torch.channels_last), "turned": lambda y: y.mT.reshape(2, 12)}.items()}
+
+
 # What is drawn differs from PyTorch's; what holds of it does not.
 def _near(x, want, by):
     return (x.double().mean() - want).abs() < by
@@ -592,6 +608,7 @@ def fixtures():
     yield "special", Cases(list(SPECIAL.values())), (CORNERS,)
     yield "special2", Cases(list(SPECIAL_2.values())), (draw(4, 6), draw(4, 6, seed=5))
     yield "drawn", Cases(list(DRAWN.values())), (draw(700, 4),)
+    yield "written", Cases(list(WRITTEN.values())), (draw(2, 3, 4),)
     yield "places", Cases(list(PLACES.values())), (draw(2, 3, 8, 6),)
     yield "places3d", Cases(list(PLACES_3D.values())), (draw(1, 3, 4, 4, 4),)
     torch.manual_seed(0)

@@ -247,21 +247,6 @@ static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last);
 static an_tensor *write_through(an_build *b, const an_pt2_node *n, int32_t id, an_tensor *parent, an_tensor *t)
 {
     const an_shape p = an_shape_of(parent), s = an_shape_of(t);
-    const char *name = n->target;
-    int64_t count = 1, old = 1;
-    for (int i = 0; i < s.rank; i++) count *= s.dim[i];
-    for (int i = 0; i < p.rank; i++) old *= p.dim[i];
-    if (strcmp(name, "aten.transpose.int") == 0)
-        return an_transpose_at(AN_AT, t, an_wrap_axis(an_in_int(b, n, 1), p.rank),
-                               an_wrap_axis(an_in_int(b, n, 2), p.rank));
-    if (strcmp(name, "aten.t.default") == 0) return p.rank == 2 ? an_transpose_at(AN_AT, t, 0, 1) : t;
-    if (strcmp(name, "aten.permute.default") == 0) {
-        int64_t dim[8];
-        an_shape back = {.rank = p.rank};
-        if (an_in_ints(b, n, 1, dim, 8) != p.rank) return NULL;
-        for (int i = 0; i < p.rank; i++) back.dim[an_wrap_axis(dim[i], p.rank) & 7] = i;
-        return an_permute_at(AN_AT, t, back);
-    }
     int axis;
     int64_t start, step;
     if (an_view_region(b, n, id, p, &axis, &start, &step)) {
@@ -272,7 +257,7 @@ static an_tensor *write_through(an_build *b, const an_pt2_node *n, int32_t id, a
                                an_slice_at(AN_AT, parent, axis, start + part.dim[axis], p.dim[axis], 1)};
         return an_concat_at(AN_AT, pieces, 3, axis);
     }
-    return count == old ? an_reshape_at(AN_AT, t, p) : NULL;
+    return an_view_undone(b, n, t, parent);
 }
 
 static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last)
@@ -301,14 +286,19 @@ an_status an_in_write(an_build *b, const an_pt2_node *n, int i, an_tensor *t)
     return n->arg[i].kind == AN_ARG_TENSOR ? write_value(b, n->arg[i].value, t, false) : AN_OK;
 }
 
-/* Whether a result of the node shares memory with the first argument: reshape copies what is not contiguous. */
+/* Whether a result of the node shares memory with the first argument: reshape copies what is not contiguous, and `to` and contiguous() what
+ * gets another dtype or another order in memory. */
 static bool is_view(const an_build *b, const an_pt2_node *n)
 {
     if (n->rule->kind != AN_VIEW || n->arg[0].kind != AN_ARG_TENSOR) return false;
-    const bool may_copy = strstr(n->target, "reshape") || strstr(n->target, "flatten") || strstr(n->target, "ravel") ||
-                          strstr(n->target, "contiguous") || strstr(n->target, "aten.to.") ||
-                          strstr(n->target, "matmul");
-    return !may_copy || b->g->value[n->arg[0].value].contiguous;
+    const bool moves = strncmp(n->target, "aten.to.", 8) == 0 || strncmp(n->target, "aten.contiguous.", 16) == 0;
+    if (!moves && !strstr(n->target, "reshape") && !strstr(n->target, "flatten") && !strstr(n->target, "ravel"))
+        return true;
+    const int copy_at = strstr(n->target, "dtype_layout") ? 6 : strstr(n->target, "device") ? 4 : 3;
+    if (strncmp(n->target, "aten.to.", 8) == 0 && an_in_bool(b, n, copy_at)) return false;
+    const int32_t id = result_id(n, 0);
+    const an_pt2_value *const from = &b->g->value[n->arg[0].value], *const to = id >= 0 ? &b->g->value[id] : from;
+    return from->contiguous && (!moves || (to->contiguous && to->torch_dtype == from->torch_dtype));
 }
 
 /* The results of the node are views of its argument `at`. */

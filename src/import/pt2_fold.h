@@ -56,4 +56,8 @@ an_mask an_fold_mask(an_build *b, int32_t value, int64_t T, int64_t S);
 bool an_view_region(const an_build *b, const an_pt2_node *n, int32_t id, an_shape p, int *axis, int64_t *start,
                     int64_t *step);
 
+/* The elements `t` of a view, the result of node n, in the order and shape of its parent. NULL: the view has not each of the parent's elements
+ * once, or has them in an order that is not known. */
+an_tensor *an_view_undone(const an_build *b, const an_pt2_node *n, an_tensor *t, const an_tensor *parent);
+
 #endif

@@ -163,24 +163,30 @@ an_status an_rule_transpose(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* All axes in the opposite order. */
+static an_tensor *turned(an_tensor *x)
+{
+    an_shape perm = {.rank = an_rank(x)};
+    for (int i = 0; i < perm.rank; i++) perm.dim[i] = perm.rank - 1 - i;
+    return perm.rank > 1 ? an_permute_at(AN_AT, x, perm) : x;
+}
+
 an_status an_rule_t(an_build *b, const an_pt2_node *n)
 {
-    an_tensor *x = an_in(b, n, 0);
-    an_out(b, n, 0, an_rank(x) == 2 ? an_transpose_at(AN_AT, x, 0, 1) : x);
+    an_out(b, n, 0, turned(an_in(b, n, 0)));
     return AN_OK;
 }
 
-an_status an_rule_movedim(an_build *b, const an_pt2_node *n)
+/* The axes `from` of x moved to `to`. NULL: one is not there. */
+static an_tensor *moved(an_tensor *x, an_shape from, an_shape to)
 {
-    an_tensor *x = an_in(b, n, 0);
     const int rank = an_rank(x);
-    const an_shape from = an_in_shape(b, n, 1), to = an_in_shape(b, n, 2);
     an_shape perm = {.rank = rank};
     bool taken[8] = {false};
     for (int i = 0; i < rank; i++) perm.dim[i] = -1;
     for (int k = 0; k < from.rank && k < to.rank; k++) {
         const int source = an_wrap_axis(from.dim[k], rank), place = an_wrap_axis(to.dim[k], rank);
-        AN_TRY(is_axis(b, AN_MAX(source, place)));
+        if (AN_MAX(source, place) >= 8) return NULL;
         perm.dim[place] = source;
         taken[source] = true;
     }
@@ -189,7 +195,14 @@ an_status an_rule_movedim(an_build *b, const an_pt2_node *n)
         while (at < 8 && taken[at]) at++;
         perm.dim[i] = at++;
     }
-    an_out(b, n, 0, an_permute_at(AN_AT, x, perm));
+    return an_permute_at(AN_AT, x, perm);
+}
+
+an_status an_rule_movedim(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *y = moved(an_in(b, n, 0), an_in_shape(b, n, 1), an_in_shape(b, n, 2));
+    AN_TRY(is_axis(b, y ? 0 : 8));
+    an_out(b, n, 0, y);
     return AN_OK;
 }
 
@@ -725,4 +738,38 @@ an_status an_rule_sym_operator(an_build *b, const an_pt2_node *n)
     if (n->n_out == 1 && n->out[0].number.symbol >= 0)
         b->symbol[n->out[0].number.symbol] = (an_pt2_number){.i = r, .f = (double)r, .symbol = -1};
     return AN_OK;
+}
+
+static bool keeps_order(an_aten_rule *rule)
+{
+    static an_aten_rule *const all[] = {an_rule_same,    an_rule_detach,       an_rule_cast,      an_rule_view,
+                                        an_rule_view_as, an_rule_flatten,      an_rule_unflatten, an_rule_unsqueeze,
+                                        an_rule_squeeze, an_rule_squeeze_dims, an_rule_ravel,     an_rule_at_least,
+                                        an_rule_expand,  an_rule_expand_as};
+    for (size_t i = 0; i < AN_COUNT(all); i++)
+        if (rule == all[i]) return true;
+    return false;
+}
+
+an_tensor *an_view_undone(const an_build *b, const an_pt2_node *n, an_tensor *t, const an_tensor *parent)
+{
+    an_aten_rule *const rule = n->rule->rule;
+    const an_shape p = an_shape_of(parent);
+    if (an_count(t) != an_count(parent)) return NULL; /* expanded, or a part */
+    if (keeps_order(rule)) return an_reshape_at(AN_AT, t, p);
+    if (rule == an_rule_t) return turned(t);
+    if (rule == an_rule_mT) return an_transpose_at(AN_AT, t, p.rank - 2, p.rank - 1);
+    if (rule == an_rule_movedim) return moved(t, an_in_shape(b, n, 2), an_in_shape(b, n, 1));
+    if (rule == an_rule_transpose) {
+        const int i = an_wrap_axis(an_in_int(b, n, 1), p.rank), k = an_wrap_axis(an_in_int(b, n, 2), p.rank);
+        return i == k ? t : an_transpose_at(AN_AT, t, i, k);
+    }
+    if (rule == an_rule_permute) {
+        const an_shape perm = an_in_shape(b, n, 1);
+        an_shape back = {.rank = p.rank};
+        if (perm.rank != p.rank) return NULL;
+        for (int i = 0; i < p.rank; i++) back.dim[an_wrap_axis(perm.dim[i], p.rank) & 7] = i;
+        return an_permute_at(AN_AT, t, back);
+    }
+    return NULL;
 }
