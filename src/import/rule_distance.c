@@ -267,10 +267,16 @@ an_status an_rule_grid_sampler(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_in(b, n, 0), *grid = an_in(b, n, 1), *place[3], *sum;
     sampler o = {an_in_int(b, n, 2), an_in_int(b, n, 3), an_in_bool(b, n, 4), .axes = an_rank(x) - 2};
     const an_shape s = an_shape_of(x), g = an_shape_of(grid);
-    if ((o.axes != 2 && o.axes != 3) || g.rank != s.rank || g.dim[g.rank - 1] != o.axes)
+    if (o.mode < 0 || o.mode > 2)
+        return an_build_refuse(b, AN_E_IO, "interpolation mode %lld; the file is damaged", (long long)o.mode);
+    if (o.padding < 0 || o.padding > 2)
+        return an_build_refuse(b, AN_E_IO, "padding mode %lld; the file is damaged", (long long)o.padding);
+    if (o.axes != 2 && o.axes != 3)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes; four and five are known", s.rank);
-    if (o.mode > 2 || (o.mode == 2 && o.axes == 3))
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "interpolation mode %lld of a volume", (long long)o.mode);
+    if (g.rank != s.rank || g.dim[g.rank - 1] != o.axes)
+        return an_build_refuse(b, AN_E_IO, "a grid whose last axis is not the %d coordinates; the file is damaged",
+                               o.axes);
+    if (o.mode == 2 && o.axes == 3) return an_build_refuse(b, AN_E_UNSUPPORTED, "bicubic interpolation of a volume");
     const int64_t N = s.dim[0], C = s.dim[1];
     an_shape last = {.rank = s.rank, .dim = {0, 2, 3, 4}}, back = {.rank = s.rank, .dim = {0, s.rank - 1, 1, 2, 3}},
              out = g;

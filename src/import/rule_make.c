@@ -245,8 +245,10 @@ an_status an_rule_exponential(an_build *b, const an_pt2_node *n)
 /* mean std, each a tensor or a number */
 an_status an_rule_normal_of(an_build *b, const an_pt2_node *n)
 {
-    an_tensor *mean = an_in(b, n, 0), *std = an_in(b, n, 1), *like = mean ? mean : std;
-    if (!like) return an_build_refuse(b, AN_E_UNSUPPORTED, "of two numbers");
+    an_tensor *mean = an_in(b, n, 0), *std = an_in(b, n, 1);
+    if (!mean && !std) return an_build_refuse(b, AN_E_UNSUPPORTED, "of two numbers");
+    if (mean && std) an_promote(&mean, &std);
+    an_tensor *like = mean ? mean : std;
     an_tensor *z = normal(b, mean && std ? an_shape_of(an_add_at(AN_AT, mean, std)) : an_shape_of(like));
     z = an_as(z, an_dtype_of(like));
     z = std ? an_mul_at(AN_AT, z, std) : an_mul_num_at(AN_AT, z, an_in_float(b, n, 1));
@@ -286,8 +288,9 @@ an_status an_rule_randperm(an_build *b, const an_pt2_node *n)
 {
     an_tensor *at = NULL;
     const int64_t count = an_in_int(b, n, 0);
-    if (count < 1 || count > INT32_MAX)
+    if (count < 0 || count > INT32_MAX)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "of %lld numbers", (long long)count);
+    if (count == 0) return drawn(b, n, an_full_at(AN_AT, b->cx, AN_I32, AN_SHAPE(0), 0));
     an_sort_at(AN_AT, an_rand_at(AN_AT, b->cx, AN_SHAPE(count)), false, &at);
     return drawn(b, n, at);
 }

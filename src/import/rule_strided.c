@@ -209,11 +209,21 @@ an_status an_rule_as_strided(an_build *b, const an_pt2_node *n)
         return an_build_refuse(b, AN_E_IO, "strides that do not fit; the file is damaged");
     an_shape s = {.rank = AN_MAX(rank, 1), .dim = {1}};
     int64_t furthest = offset;
+    bool empty = false;
+    for (int i = 0; i < rank; i++) {
+        empty |= size[i] == 0;
+        if (size[i] == 1) stride[i] = 0; /* it is never taken */
+    }
     for (int i = 0; i < rank; i++) {
         s.dim[i] = size[i];
-        if (size[i] < 1 || stride[i] < 0 || (size[i] > 1 && stride[i] > count / (size[i] - 1)))
+        if (size[i] < 0 || size[i] > INT32_MAX || stride[i] < 0 ||
+            (!empty && size[i] > 1 && stride[i] > count / (size[i] - 1)))
             return an_build_refuse(b, AN_E_IO, "elements beside those of its operand; the file is damaged");
-        furthest += (size[i] - 1) * stride[i];
+        if (!empty) furthest += (size[i] - 1) * stride[i];
+    }
+    if (empty) {
+        an_out(b, n, 0, an_full_at(AN_AT, b->cx, an_dtype_of(x), s, 0));
+        return AN_OK;
     }
     if (furthest >= count)
         return an_build_refuse(b, AN_E_IO, "elements beside those of its operand; the file is damaged");

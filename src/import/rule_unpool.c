@@ -39,6 +39,8 @@ static an_status read_windows(an_build *b, const an_pt2_node *n, int axes, const
     for (int k = 0; k < 3; k++) {
         if (w->kernel[k] < 1 || w->stride[k] < 1 || w->dilation[k] < 1 || w->pad[k] < 0)
             return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
+        if (w->pad[k] > (w->dilation[k] * (w->kernel[k] - 1) + 1) / 2)
+            return an_build_refuse(b, AN_E_IO, "padding of more than half a window; the file is damaged");
         w->length[k] = an_dim(x, 1 + k);
         cells *= w->kernel[k];
         if (cells > MOST_CELLS)
@@ -54,15 +56,19 @@ static an_status read_windows(an_build *b, const an_pt2_node *n, int axes, const
     return AN_OK;
 }
 
-/* The position of cell `at` of each window, i32 [1,OD,OH,OW]; `clamped`: of the nearest cell of the input. */
-static an_tensor *position(an_build *b, const windows *w, const int64_t at[3], bool clamped)
+/* The position of cell `at` of each window, i32 [1,OD,OH,OW]; `inside`: of the first one behind it that is in the input. */
+static an_tensor *position(an_build *b, const windows *w, const int64_t at[3], bool inside)
 {
     an_tensor *sum = NULL;
     for (int k = 0; k < 3; k++) {
         an_tensor *i = an_iota_at(AN_AT, b->cx, AN_SHAPE(1, w->count[0], w->count[1], w->count[2]), 1 + k);
         i = an_add_num_at(AN_AT, an_mul_num_at(AN_AT, i, (double)w->stride[k]),
                           (double)(at[k] * w->dilation[k] - w->pad[k]));
-        if (clamped) i = an_maximum_at(AN_AT, i, an_num(i, b->cx, 0));
+        for (int64_t before = inside ? w->pad[k] : 0; before > 0; before -= w->dilation[k]) {
+            an_tensor *outside = an_lt_at(AN_AT, i, an_num(i, b->cx, 0));
+            an_tensor *next = an_add_num_at(AN_AT, i, (double)w->dilation[k]);
+            i = an_where_at(AN_AT, outside, next, i);
+        }
         sum = sum ? an_add_at(AN_AT, an_mul_num_at(AN_AT, sum, (double)w->length[k]), i) : i;
     }
     return sum;
@@ -108,8 +114,19 @@ an_status an_positions_of_maxima(an_build *b, const an_pt2_node *n, int axes)
     return AN_OK;
 }
 
+/* `x` divided by `times`, with the gradient of x itself. Of an infinite x it is the quotient's: the difference would be NaN. */
+static an_tensor *share_of(an_build *b, an_tensor *x, an_tensor *times)
+{
+    an_tensor *share = an_div_at(AN_AT, x, times), *zero = an_num(x, b->cx, 0);
+    an_tensor *none = an_sub_at(AN_AT, x, x); /* NaN of what is infinite */
+    an_tensor *rest = an_sub_at(AN_AT, x, share);
+    an_tensor *same = an_eq_at(AN_AT, an_detach_at(AN_AT, none), zero);
+    return an_where_at(AN_AT, same, an_sub_at(AN_AT, x, an_detach_at(AN_AT, rest)), share);
+}
+
 /* self indices output_size [stride padding]: zeros with each element at its position. Windows that overlap have one maximum in several
- * places of self: it is put there once, and each of them gets the place's gradient. */
+ * places of self: each of them adds its share of it, and gets the place's whole gradient. A position beside the plane is that of its
+ * nearest cell. */
 an_status an_rule_max_unpool(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *at = an_in(b, n, 1);
@@ -120,6 +137,8 @@ an_status an_rule_max_unpool(an_build *b, const an_pt2_node *n)
     if (an_in_ints(b, n, 2, size, 3) != axes || s.rank < axes || an_count(at) != an_count(x))
         return an_build_refuse(b, AN_E_IO, "sizes or positions that do not fit; the file is damaged");
     for (int i = 0; i < axes; i++) {
+        if (size[i] < 1 || size[i] > INT32_MAX / plane)
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "to no cell, or more than 2^31");
         out.dim[s.rank - axes + i] = size[i];
         plane *= size[i];
     }
@@ -127,13 +146,14 @@ an_status an_rule_max_unpool(an_build *b, const an_pt2_node *n)
     for (int i = 0; i < s.rank; i++) *(i < s.rank - axes ? &planes : &cells) *= s.dim[i];
     if (planes * plane > INT32_MAX) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 2^31 cells");
     an_tensor *row = an_mul_num_at(AN_AT, an_iota_at(AN_AT, b->cx, AN_SHAPE(planes, cells), 0), (double)plane);
-    an_tensor *linear = an_add_at(AN_AT, row, an_reshape_at(AN_AT, an_as(at, AN_I32), AN_SHAPE(planes, cells)));
-    linear = an_reshape_1(linear, planes * cells);
+    at = an_reshape_at(AN_AT, an_as(at, AN_I32), AN_SHAPE(planes, cells));
+    at = an_maximum_at(AN_AT, at, an_num(at, b->cx, 0));
+    at = an_minimum_at(AN_AT, at, an_num(at, b->cx, (double)(plane - 1)));
+    an_tensor *linear = an_reshape_1(an_add_at(AN_AT, row, at), planes * cells);
     an_tensor *values = an_reshape_1(x, planes * cells);
     an_tensor *ones = an_full_at(AN_AT, b->cx, an_dtype_of(x), AN_SHAPE(planes * cells), 1);
-    an_tensor *sum = an_scatter_add_at(AN_AT, linear, values, planes * plane), *held = an_detach_at(AN_AT, sum);
-    an_tensor *times = an_scatter_add_at(AN_AT, linear, ones, planes * plane);
-    an_tensor *once = an_div_at(AN_AT, held, an_maximum_at(AN_AT, times, an_num(times, b->cx, 1)));
-    an_out(b, n, 0, an_reshape_at(AN_AT, an_add_at(AN_AT, once, an_sub_at(AN_AT, sum, held)), out));
+    an_tensor *times = an_gather_at(AN_AT, an_scatter_add_at(AN_AT, linear, ones, planes * plane), linear);
+    values = an_scatter_add_at(AN_AT, linear, share_of(b, values, times), planes * plane);
+    an_out(b, n, 0, an_reshape_at(AN_AT, values, out));
     return AN_OK;
 }

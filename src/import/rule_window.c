@@ -269,12 +269,19 @@ static an_window pool_window(const an_build *b, const an_pt2_node *n, int rank)
     return s;
 }
 
+static bool reads(const an_pt2_arg *a, int32_t value)
+{
+    if (a->kind == AN_ARG_TENSOR) return a->value == value;
+    for (int32_t k = 0; a->kind == AN_ARG_TENSORS && k < a->n; k++)
+        if (a->values[k] == value) return true;
+    return false;
+}
+
 static bool read_by_a_node(const an_build *b, const an_pt2_node *n, int k)
 {
     for (int32_t i = 0; an_out_used(n, k) && i < b->g->n_nodes; i++)
         for (int a = 0; a < AN_ATEN_MAX_ARGS; a++)
-            if (b->g->node[i].arg[a].kind == AN_ARG_TENSOR && b->g->node[i].arg[a].value == n->out[k].value)
-                return true;
+            if (reads(&b->g->node[i].arg[a], n->out[k].value)) return true;
     return false;
 }
 
@@ -383,25 +390,29 @@ static double smooth_filter(resample_kind kind, double d)
     return d < 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
 }
 
-/* The weight of input i in output o with antialias=True: the filter is as wide as the step between outputs. */
-static double smooth_weight(const resample *r, double step, int64_t in, int64_t o, int64_t i)
+/* The distance between outputs, in inputs. */
+static double step_of(const resample *r, int64_t in, int64_t out)
+{
+    if (r->corners) return out > 1 ? (double)(in - 1) / (double)(out - 1) : 0;
+    return r->scale > 0 ? 1 / r->scale : (double)in / (double)out;
+}
+
+/* The weights of all inputs in output o with antialias=True: the filter is as wide as the step between outputs. */
+static void smooth_weights(const resample *r, double step, int64_t in, int64_t o, double *weight)
 {
     const double wide = AN_MAX(step, 1), reach = (r->kind == SMOOTH_LINES ? 1 : 2) * wide,
                  middle = step * ((double)o + 0.5);
     const int64_t from = AN_MAX((int64_t)(middle - reach + 0.5), 0), to = AN_MIN((int64_t)(middle + reach + 0.5), in);
     double sum = 0;
-    if (i < from || i >= to) return 0;
-    for (int64_t k = from; k < to; k++) sum += smooth_filter(r->kind, ((double)k - middle + 0.5) / wide);
-    return smooth_filter(r->kind, ((double)i - middle + 0.5) / wide) / sum;
+    for (int64_t k = 0; k < in; k++) weight[k] = 0;
+    for (int64_t k = from; k < to; k++) sum += weight[k] = smooth_filter(r->kind, ((double)k - middle + 0.5) / wide);
+    for (int64_t k = from; k < to; k++) weight[k] /= sum;
 }
 
 /* The weight of input i in output o. The nearest one is found in float32, as PyTorch finds it. */
 static double weight_at(const resample *r, int64_t in, int64_t out, int64_t o, int64_t i)
 {
-    const double step = r->corners     ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0)
-                        : r->scale > 0 ? 1 / r->scale
-                                       : (double)in / (double)out;
-    if (r->kind == SMOOTH_LINES || r->kind == SMOOTH_CUBES) return smooth_weight(r, step, in, o, i);
+    const double step = step_of(r, in, out);
     if (r->kind == BY_MEANS) {
         const int64_t from = o * in / out, to = an_ceil_div((o + 1) * in, out);
         return i >= from && i < to ? 1 / (double)(to - from) : 0;
@@ -425,6 +436,15 @@ static double weight_at(const resample *r, int64_t in, int64_t out, int64_t o, i
     return (i == low ? 1 - part : 0) + (i == high ? part : 0);
 }
 
+static void weights_of(const resample *r, int64_t in, int64_t out, int64_t o, double *weight)
+{
+    if (r->kind == SMOOTH_LINES || r->kind == SMOOTH_CUBES) {
+        smooth_weights(r, step_of(r, in, out), in, o, weight);
+        return;
+    }
+    for (int64_t i = 0; i < in; i++) weight[i] = weight_at(r, in, out, o, i);
+}
+
 enum { MOST_WEIGHTS = 1 << 20 };
 
 /* x with an axis resampled to `out`. */
@@ -442,7 +462,8 @@ static an_tensor *along(an_build *b, an_tensor *x, int axis, int64_t out, const 
     float *f32 = AN_NEW_ARRAY(&arena, float, in *out);
     an_tensor *m = NULL;
     if (f64 && f32) {
-        for (int64_t k = 0; k < in * out; k++) f32[k] = (float)(f64[k] = weight_at(r, in, out, k / in, k % in));
+        for (int64_t o = 0; o < out; o++) weights_of(r, in, out, o, f64 + o * in);
+        for (int64_t k = 0; k < in * out; k++) f32[k] = (float)f64[k];
         m = an_input_at(AN_AT, b->cx, dtype, AN_SHAPE(out, in), dtype == AN_F64 ? (const void *)f64 : f32);
     }
     an_arena_free(&arena);

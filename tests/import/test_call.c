@@ -1,64 +1,12 @@
 /* test_call.c: a graph as a function of the caller's arrays (an_import_call), and the gradients that are operations. */
 #include "lib/test.h"
+#include "import/graphs.h"
 #include <anneal_import.h>
 #include <anneal_interop.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define META(name, dtype, sizes) "\"" name "\":{\"dtype\":" #dtype ",\"sizes\":[" sizes "],\"strides\":[]}"
-#define INT(n)                   "{\"as_int\":" #n "}"
-#define TENSOR(name)             "{\"as_tensor\":{\"name\":\"" name "\"}}"
-#define ARG(name, value)         "{\"name\":\"" name "\",\"arg\":" value "}"
-#define NODE(target, in, out)    "{\"target\":\"" target "\",\"inputs\":[" in "],\"outputs\":[" out "],\"metadata\":{}}"
-#define IN(name)                 "{\"user_input\":{\"arg\":" TENSOR(name) "}}"
-#define OUT(name)                "{\"user_output\":{\"arg\":" TENSOR(name) "}}"
-#define PROGRAM(metas, nodes, in, out)                                                                                 \
-    "{\"schema_version\":{\"major\":8,\"minor\":0},\"verifiers\":[\"TRAINING\"],\"graph_module\":{"                    \
-    "\"graph\":{\"nodes\":[" nodes "],\"tensor_values\":{" metas "}},\"signature\":{\"input_specs\":[" in              \
-    "],\"output_specs\":[" out "]}}}"
-#define NO_TENSORS                   "\"weights\":{\"config\":{}},\"constants\":{\"config\":{}}"
-#define GRAPH(metas, nodes, in, out) "{\"model\":" PROGRAM(metas, nodes, in, out) "," NO_TENSORS "}"
-
-typedef struct function {
-    an_import *file;
-    an_ctx *cx;
-    an_import_model *m;
-    char why[AN_IMPORT_WHY];
-} function;
-
-static void open_function(function *f, const char *text)
-{
-    *f = (function){0};
-    f->file = an_import_open_description("graph", text, strlen(text), f->why);
-    if (!f->file) fail_msg("%s", f->why);
-    f->cx = an_open(&(an_options){.device = "cpu", .threads = 2, .recompute = "off"});
-    f->m = an_import_bind(f->file, f->cx, f->why);
-    if (!f->m) fail_msg("%s", f->why);
-}
-
-static void close_function(function *f)
-{
-    an_import_release(f->m);
-    an_close(f->cx);
-    an_import_close(f->file);
-}
-
-static an_import_array array(void *data, an_dtype dtype, int rank, const int64_t *dim, const int64_t *step)
-{
-    an_import_array a = {.data = data, .dtype = (int32_t)dtype, .rank = rank};
-    int64_t next = 1;
-    for (int i = rank; i-- > 0; next *= dim[i]) a.dim[i] = dim[i], a.step[i] = step ? step[i] : next;
-    return a;
-}
-
-static void call(function *f, const an_import_array *in, an_import_array *out, void *const *data, int n)
-{
-    if (an_import_call_plan(f->m, in, out, f->why) != AN_OK) fail_msg("%s", f->why);
-    for (int i = 0; i < n; i++) out[i].data = data[i];
-    if (an_import_call(f->m, in, out, f->why) != AN_OK) fail_msg("%s", f->why);
-}
 
 static const char product[] =
     GRAPH(META("x", 8, INT(3) "," INT(4)) "," META("w", 8, INT(4) "," INT(2)) "," META("y", 8, INT(3) "," INT(2)),
@@ -106,37 +54,8 @@ static void padding_of_five_axes_is_refused(void **unused)
     close_function(&f);
 }
 
-/* A graph of one operation of x, y (float64) and i (int64), as many of them as n_in, whose result is z. */
-static void open_operation(function *f, const char *target, const char *args, const an_import_array *in, int n_in)
-{
-    static const char *const name[] = {"x", "y", "i"};
-    char text[8192], *at = text;
-    const char *const end = text + sizeof text;
-    at += snprintf(
-        at, (size_t)(end - at),
-        "{\"model\":{\"schema_version\":{\"major\":8,\"minor\":0},\"verifiers\":[\"TRAINING\"],\"graph_module\":"
-        "{\"graph\":{\"nodes\":[{\"target\":\"%s\",\"inputs\":[%s],\"outputs\":[" TENSOR("z") "],\"metadata\":{}}],"
-                                                                                              "\"tensor_values\":{",
-        target, args);
-    for (int k = 0; k < n_in; k++) {
-        at += snprintf(at, (size_t)(end - at), "\"%s\":{\"dtype\":%d,\"sizes\":[", name[k],
-                       in[k].dtype == AN_F64 ? 8 : 5);
-        for (int a = 0; a < in[k].rank; a++)
-            at += snprintf(at, (size_t)(end - at), "%s{\"as_int\":%d}", a ? "," : "", (int)in[k].dim[a]);
-        at += snprintf(at, (size_t)(end - at), "],\"strides\":[]},");
-    }
-    at += snprintf(at, (size_t)(end - at), META("z", 8, "") "}},\"signature\":{\"input_specs\":[");
-    for (int k = 0; k < n_in; k++)
-        at += snprintf(at, (size_t)(end - at), "%s{\"user_input\":{\"arg\":{\"as_tensor\":{\"name\":\"%s\"}}}}",
-                       k ? "," : "", name[k]);
-    snprintf(at, (size_t)(end - at), "],\"output_specs\":[" OUT("z") "]}}}," NO_TENSORS "}");
-    open_function(f, text);
-}
-
-#define INTS(name, list) ARG(name, "{\"as_ints\":[" list "]}")
-#define SELF             ARG("self", TENSOR("x"))
-#define LEAST            "-9223372036854775808"
-#define GREATEST         "9223372036854775807"
+#define LEAST    "-9223372036854775808"
+#define GREATEST "9223372036854775807"
 
 /* Axes that are not there, or are named twice, more than eight of them, and numbers whose products or sums overflow: x, y and i have axes
  * of length 2, so many as the case says. */
@@ -265,6 +184,12 @@ static void numbers_that_lead_outside_are_refused(void **unused)
                                                                                                            INT(-4294967295)),
          "",
          {4, 4, 0}},
+        {"aten.grid_sampler.default", GRID(3, 0), "interpolation mode 3", {4, 4, 0}},
+        {"aten.grid_sampler.default", GRID(-1, 0), "interpolation mode -1", {4, 4, 0}},
+        {"aten.grid_sampler.default", GRID(0, 3), "padding mode 3", {4, 4, 0}},
+        {"aten.grid_sampler.default", GRID(0, 0), "of 6 axes; four and five are known", {6, 6, 0}},
+        {"aten.grid_sampler.default", GRID(0, 0), "whose last axis is not the 3 coordinates", {5, 5, 0}},
+        {"aten.grid_sampler.default", GRID(0, 2), NULL, {4, 4, 0}},
     };
     static double zeros[256];
     const int64_t two[8] = {2, 2, 2, 2, 2, 2, 2, 2}, matrices[3] = {2, 2, 3};
