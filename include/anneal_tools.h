@@ -8,6 +8,9 @@
 
 #include <anneal.h>
 
+/* Records a sentence as the context's error, unless it has one: of work that failed before it could build anything. */
+void an_error_record(an_ctx *cx, an_status status, const char *sentence);
+
 /* ---- devices */
 
 typedef struct an_device_facts {

@@ -654,6 +654,25 @@ def write_rotary(path):
     strip(path)
 
 
+class Refused(nn.Module):
+    """A write in place through a view that is refused when a step is built."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 3)
+
+    def forward(self, rows):
+        y = self.a(rows)
+        y.as_strided((3, 8), (1, 3)).mul_(2)
+        return y
+
+
+def write_refused(path):
+    """In float32: tests/cli/test_import.sh."""
+    torch.export.save(torch.export.export(Refused().float(), (draw(8, 4).float(),), strict=False), path)
+    strip(path)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("folder")
@@ -661,10 +680,13 @@ def main():
     p.add_argument("--fixtures", action="store_true")
     p.add_argument("--planes", action="store_true", help="FOLDER/planes.pt2 alone, in float32")
     p.add_argument("--rotary", action="store_true", help="FOLDER/rotary.pt2 alone, in float32")
+    p.add_argument("--refused", action="store_true", help="FOLDER/refused.pt2 alone, in float32")
     o = p.parse_args()
     os.makedirs(o.folder, exist_ok=True)
     if o.planes:
         return write_planes(os.path.join(o.folder, "planes.pt2"))
+    if o.refused:
+        return write_refused(os.path.join(o.folder, "refused.pt2"))
     if o.rotary:
         return write_rotary(os.path.join(o.folder, "rotary.pt2"))
     made = 0

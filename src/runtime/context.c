@@ -19,6 +19,11 @@ an_status an_error_status(const an_ctx *cx)
     return cx ? cx->err.code : AN_E_NOMEM;
 }
 
+void an_error_record(an_ctx *cx, an_status status, const char *sentence)
+{
+    if (cx) an_fail(&cx->err, status, "%s", sentence);
+}
+
 const char *an_status_text(an_status status)
 {
     static const char *const text[] = {

@@ -87,6 +87,9 @@ code_is 1; says stderr "none of the model's arrays"
 # shellcheck disable=SC2086
 run train "$dir/model.pt2" data="$dir/data" loss=output $short out="$dir/d"
 code_is 1; says stderr "is no scalar"
+run train "$from/refused.pt2" data="$dir/data" batch_size=8 max_iters=1 threads=1 out="$dir/refused"
+code_is 1; says stderr "write into a clone()"
+grep -q an_reshape "$dir/stderr" && fault "a refusal that names an operation of its own"
 ok "what does not fit is refused before the first update"
 
 for data in "$from/samples.npz" "$from/samples.safetensors" "$from/samples.csv label=kind"; do

@@ -3,6 +3,7 @@
 #include "io/checkpoint.h"
 #include "models/imported/imported_weights.h"
 #include <anneal_import.h>
+#include <anneal_tools.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,14 +220,6 @@ static void close_imported(void *model)
     free(m);
 }
 
-/* A sentence into the context, whose first error is the run's. */
-static void record(an_ctx *cx, const char *why)
-{
-    an_scope_push(cx, why);
-    (void)an_reshape_at(why, an_const_at(AN_AT, cx, AN_F32, 0), AN_SHAPE(2));
-    an_scope_pop(cx);
-}
-
 /* States of a checkpoint: constants among them are read when the first step is built. */
 static void write_states(an_ctx *cx, const an_st *st)
 {
@@ -250,11 +243,11 @@ static void *open_imported(an_ctx *cx, const void *given)
     m->cx = cx;
     m->s = *(const settings *)given;
     if (open_graph(&err, m->s.source, &m->file, &st) != AN_OK) {
-        record(cx, err.text);
+        an_error_record(cx, err.code, err.text);
         return m;
     }
     m->m = an_import_bind(m->file, cx, why);
-    if (!m->m && !an_error(cx)) record(cx, why);
+    if (!m->m) an_error_record(cx, AN_E_UNSUPPORTED, why);
     if (m->m && st) write_states(cx, st);
     an_st_close(st);
     return m;
@@ -287,11 +280,11 @@ static an_tensor *forward(imported *m, an_tensor *const *in, bool training)
     an_tensor *out[MOST] = {NULL};
     if (!m->m) return NULL;
     if (an_import_count(m->file, AN_IMPORT_OUTPUT) > MOST) {
-        record(m->cx, "an imported model with more than 512 results");
+        an_error_record(m->cx, AN_E_UNSUPPORTED, "an imported model with more than 512 results");
         return NULL;
     }
     if (an_import_build(m->m, training ? AN_IMPORT_TRAIN : AN_IMPORT_EVAL, in, out, why) != AN_OK) {
-        if (!an_error(m->cx)) record(m->cx, why);
+        an_error_record(m->cx, AN_E_UNSUPPORTED, why);
         return NULL;
     }
     return out[0];
@@ -413,7 +406,7 @@ static an_tensor *predict(void *model, an_tensor *in)
     if (m->s.n_inputs == 1)
         y = forward(m, &in, false);
     else
-        record(m->cx, "predict: an imported model of several inputs");
+        an_error_record(m->cx, AN_E_UNSUPPORTED, "predict: an imported model of several inputs");
     if (!y) return an_const_at(AN_AT, m->cx, AN_F32, 0);
     y = wide(y);
     return is_loss(&m->s, "cross_entropy") && an_shape_of(y).rank == 2 ? an_softmax_at(AN_AT, y, 1) : y;
