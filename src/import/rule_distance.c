@@ -166,7 +166,7 @@ static an_tensor *brought_in(an_build *b, const sampler *o, an_tensor *x, int64_
     }
     if (o->padding > 0) {
         an_tensor *zero = an_num(x, b->cx, 0), *end = an_num(x, b->cx, most);
-        x = an_where_at(AN_AT, an_le_at(AN_AT, x, zero), zero, x);
+        x = an_where_at(AN_AT, an_gt_at(AN_AT, x, zero), x, zero); /* NaN is the first one */
         x = an_where_at(AN_AT, an_ge_at(AN_AT, x, end), end, x);
     }
     return x;
