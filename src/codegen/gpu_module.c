@@ -110,6 +110,7 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
         return NULL;
     }
     const bool all_keys = grad || n_args <= N_KEYS || arg[N_KEYS].slot < 0;
+    if (k->rotated && !wide) return "rotated attention of rows that do not lie on 16 bytes";
     if (k->rotated || (an_module_attn_short(s, gpu) && wide && all_keys)) {
         t->body = k->rotated ? AN_BODY_ROTATED : AN_BODY_SHORT;
         t->cols = (s->T + 15) / 16 * 16;

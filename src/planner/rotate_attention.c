@@ -24,6 +24,8 @@ enum {
     MOST_PARTS = 3
 }; /* of an element: sequence, position, head, half of the head, place in it */
 
+enum { V = 2, O = 4, GRAD_O = 3, DO = 5, DQ = 7 }; /* arguments of attention, and of its gradient */
+
 /* A place in a buffer as a function of the element: argument of the loop, first element, strides. */
 typedef struct place {
     int arg;
@@ -245,6 +247,14 @@ static bool is_at(const an_attn_spec *spec, const an_plan_step *s, const place *
     return y->value == x->value && y->offset + 2 * p->at == x->offset;
 }
 
+/* Whether what attention reads or writes as it is lies on 16 bytes, row by row: the kernel that rotates has no other way to reach it. */
+static bool in_rows_of_16(const an_arg *x, const int64_t *stride)
+{
+    for (int i = 0; i < 3; i++)
+        if (stride[i] < 0 || stride[i] % 8) return false;
+    return x->offset % 16 == 0;
+}
+
 /* Place `p` of step s as an argument of attention. False: it is not aligned as attention needs it. */
 static bool arg_at(const an_plan *plan, const an_attn_spec *spec, const an_plan_step *s, const place *p, bool written,
                    an_arg *out, int64_t *stride)
@@ -254,10 +264,8 @@ static bool arg_at(const an_plan *plan, const an_attn_spec *spec, const an_plan_
     out->written = written;
     stride[0] = p->stride[B], stride[1] = p->stride[H], stride[2] = p->stride[T];
     out->bytes = 2 * ((spec->B - 1) * stride[0] + (spec->H - 1) * stride[1] + (spec->T - 1) * stride[2] + spec->D);
-    for (int i = 0; i < 3; i++)
-        if (stride[i] < 0 || stride[i] % 8) return false;
-    return out->value >= 0 && plan->value[out->value].slot == AN_SLOT_ARENA && plan->value[out->value].inside < 0 &&
-           out->offset % 16 == 0;
+    return in_rows_of_16(out, stride) && out->value >= 0 && plan->value[out->value].slot == AN_SLOT_ARENA &&
+           plan->value[out->value].inside < 0;
 }
 
 static bool is_table(const an_plan_step *s, const an_loop_kernel *p, int arg)
@@ -270,7 +278,9 @@ static bool find_rotation(const an_planner *w, const bool *kept, const an_plan_s
                           found *f)
 {
     const an_plan *p = w->plan;
+    const bool grad = p->kernel[s->kernel].kind == AN_KERNEL_ATTN_GRAD;
     part x[2];
+    if (!in_rows_of_16(&s->arg[V], spec->v) || !in_rows_of_16(&s->arg[grad ? GRAD_O : O], spec->o)) return false;
     if (s->arg[0].value != s->arg[1].value || (f->rotates = only_step(p, kept, s->arg[0].value, true)) < 0)
         return false;
     const an_plan_step *from = &p->step[f->rotates];
@@ -294,10 +304,10 @@ static bool same_table(const an_arg *a, const an_arg *b)
 static bool find_rotation_back(const an_planner *w, const bool *kept, const an_plan_step *s, const an_attn_spec *spec,
                                found *f)
 {
-    enum { DQ = 7 };
     const an_plan *p = w->plan;
     const int64_t *const stride[MOST_PARTS] = {spec->dq, spec->dk, spec->dv};
     part x[MOST_PARTS];
+    if (!in_rows_of_16(&s->arg[DO], spec->do_)) return false;
     f->back = only_step(p, kept, s->arg[DQ].value, false);
     if (f->back < 0 || !parts_of(w, f->back, spec, MOST_PARTS, x)) return false;
     const an_plan_step *to = &p->step[f->back];
@@ -336,6 +346,8 @@ static an_status apply(an_planner *w, an_plan_step *s, const found *f)
                (uint64_t)f->sines.bytes;
     s->bytes = k->bytes;
     k->rotated = true;
+    s->scratch_bytes =
+        w->rq->target->scratch(w->rq->target, k); /* less than without: the kernel has no sums of dq apart */
     s->arg = arg;
     s->n_args = n + 2;
     return AN_OK;
