@@ -443,7 +443,7 @@ static void short_attention_compiles_rotated_or_not(void **state)
                                                              << 10); /* two, or four, blocks a multiprocessor */
             assert_int_equal(g.launch[0].n_binds, (grad ? 9 : 6) + 2 * rotated);
             an_render_module(p, &p->step[s], &gpu, "row", &text);
-            for (int a = 80; a <= 100; a += 10) {
+            for (int a = 80; compiler.library && a <= 100; a += 10) {
                 char *log = NULL, *cubin = nvrtc_cubin(&compiler, text.data, "short attention", a, 1, &log);
                 if (!cubin || (log && strstr(log, "warning"))) fail_msg("sm_%d: %s", a, log ? log : "no log");
                 free(cubin), free(log);
