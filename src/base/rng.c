@@ -24,6 +24,11 @@ uint32_t an_rng_least_16(float p)
     return n < 0xffffu ? n : 0xffffu;
 }
 
+float an_rng_keep_scale_16(float p)
+{
+    return 0x1p16f / (0x1p16f - (float)an_rng_least_16(p));
+}
+
 float an_rng_uniform(uint32_t key, uint32_t stream, uint64_t index)
 {
     return an_word_uniform(an_rng_u32(key, stream, index));

@@ -21,9 +21,11 @@ uint32_t an_rng_u32(uint32_t key, uint32_t stream, uint64_t index);
 float an_rng_uniform(uint32_t key, uint32_t stream, uint64_t index);
 
 /* Attention's dropout: the 64 bits of a number are four numbers of 16 bits, of the columns 4 index to 4 index + 3 of a row. A column is kept
- * when its 16 bits are at least an_rng_least_16(p) = p * 2^16, rounded up: at most 65535. */
+ * when its 16 bits are at least an_rng_least_16(p) = p * 2^16, rounded up: at most 65535. an_rng_keep_scale_16(p) is one over the probability
+ * of that, by which what is kept is multiplied; 1 without dropout. */
 uint32_t an_rng_16(uint32_t key, uint32_t stream, uint64_t index, int column);
 uint32_t an_rng_least_16(float p);
+float an_rng_keep_scale_16(float p);
 
 /* Standard normal by Box-Muller from the uniforms at 2*index and 2*index+1, with exact.h's log, sqrt and cos: the same
  * bits on every machine. */

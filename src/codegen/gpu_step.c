@@ -121,7 +121,7 @@ static struct an_attn_args attn_args(const an_attn_spec *s, bool has_n_keys)
                              .T = s->T,
                              .S = s->S,
                              .scale = s->scale,
-                             .keep_scale = s->dropout > 0 ? 1.0f / (1.0f - s->dropout) : 1.0f,
+                             .keep_scale = an_rng_keep_scale_16(s->dropout),
                              .keep_at_least = an_rng_least_16(s->dropout),
                              .stream = s->stream,
                              .has_n_keys = has_n_keys};

@@ -53,7 +53,7 @@ static double kept(const attention *a, int64_t bh, int64_t i, int64_t j)
     const uint64_t row = (a->r->o->first_sample * (uint64_t)a->H + (uint64_t)bh) * (uint64_t)a->T + (uint64_t)i;
     const uint32_t word =
         an_rng_16(a->r->o->rng_key, a->stream, row * (uint64_t)((a->S + 3) / 4) + (uint64_t)j / 4, (int)(j % 4));
-    return word >= an_rng_least_16((float)a->dropout) ? 1 / (1 - a->dropout) : 0;
+    return word >= an_rng_least_16((float)a->dropout) ? (double)an_rng_keep_scale_16((float)a->dropout) : 0;
 }
 
 static void eval_attention(an_oracle_node *r)

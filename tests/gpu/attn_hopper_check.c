@@ -329,7 +329,7 @@ static void time_model(attn_case c)
     cuda_check(cuda.attribute(&multiprocessors, 16, 0), "cuDeviceGetAttribute");
     c.S = c.T, c.causal = 1, c.n_keys = -1;
     c.args = (struct an_attn_args){.B = c.B, .H = c.H, .T = c.T, .S = c.T, .scale = 0.125f, .stream = 77};
-    c.args.keep_scale = 1.0f / (1.0f - c.p), c.args.keep_at_least = an_rng_least_16(c.p);
+    c.args.keep_scale = an_rng_keep_scale_16(c.p), c.args.keep_at_least = an_rng_least_16(c.p);
     buffers b = upload_model(&c);
     printf("B=%d H=%d T=%d D=%d causal p=%g:                      forward  backward   us; TFLOP/s forward, backward\n",
            c.B, c.H, c.T, c.D, (double)c.p);

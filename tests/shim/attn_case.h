@@ -87,7 +87,7 @@ static inline void case_new(attn_case *c, uint64_t seed)
     an_i64 *strides[CASE_TENSORS] = {a->q, a->k, a->v, a->o, a->do_, a->dq, a->dk, a->dv};
     a->B = c->B, a->H = c->H, a->T = c->T, a->S = c->S;
     a->scale = 1.0f / sqrtf((float)c->D), a->stream = 77u, a->has_n_keys = c->n_keys >= 0, a->zero = 0;
-    a->keep_scale = 1.0f / (1.0f - c->p), a->keep_at_least = an_rng_least_16(c->p);
+    a->keep_scale = an_rng_keep_scale_16(c->p), a->keep_at_least = an_rng_least_16(c->p);
     c->rng[0] = 0x1234567u, c->rng[1] = 5;
     for (int t = 0; t < CASE_TENSORS; t++) {
         size_t n = case_elements(c, t);

@@ -57,6 +57,12 @@ static void sixteen_bits_are_quarters_of_both_words(void **state)
     assert_int_equal(an_rng_least_16(0.1f), 6554); /* rounded up */
     assert_int_equal(an_rng_least_16(1e-9f), 1);
     assert_int_equal(an_rng_least_16(0.9999999f), 65535); /* some are always kept */
+    static const float rate[] = {0, 1e-9f, 0.1f, 0.25f, 0.9999f, 0.9999999f};
+    for (size_t i = 0; i < sizeof rate / sizeof *rate;
+         i++) { /* what is kept is multiplied by one over how often it is */
+        const double kept = (65536 - (double)an_rng_least_16(rate[i])) / 65536;
+        assert_true(fabs(kept * (double)an_rng_keep_scale_16(rate[i]) - 1) < 1e-6);
+    }
 }
 
 /* Every quarter of a number fills its interval, alone and beside its neighbour. */

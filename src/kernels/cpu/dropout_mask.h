@@ -19,14 +19,14 @@ typedef struct an_dropout {
     vq keys[7]; /* of the rounds */
     uint32_t stream;
     uint32_t floor; /* kept when the 16 random bits are at least this */
-    float scale;    /* 1 / (1 - p), or 1 when there is none */
+    float scale;    /* an_rng_keep_scale_16(p): 1 when there is none */
     bool on;
 } an_dropout;
 
 static inline an_dropout dropout_of(float p, const uint32_t *rng, uint32_t stream)
 {
     if (!rng || !(p > 0.0f)) return (an_dropout){.scale = 1.0f};
-    an_dropout d = {.stream = stream, .floor = an_rng_least_16(p), .scale = 1.0f / (1.0f - p), .on = true};
+    an_dropout d = {.stream = stream, .floor = an_rng_least_16(p), .scale = an_rng_keep_scale_16(p), .on = true};
     for (uint32_t round = 0; round < 7; round++) d.keys[round] = vq_set(rng[0] + round * 0x9E3779B9u);
     return d;
 }

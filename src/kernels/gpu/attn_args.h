@@ -6,7 +6,7 @@ struct an_attn_args {
     an_i64 do_[3], dq[3], dk[3], dv[3];
     int B, H, T, S;
     float scale;
-    float keep_scale;    /* 1 / (1 - p): what a kept probability is multiplied by; 1 without dropout */
+    float keep_scale;    /* an_rng_keep_scale_16(p): what a kept probability is multiplied by; 1 without dropout */
     an_u32 keep_at_least; /* a probability is kept when its 16 random bits are at least this: p * 2^16, rounded up (base/rng.h) */
     an_u32 stream;
     int has_n_keys;      /* forward: n_keys[0] of the S keys are in use */
