@@ -306,6 +306,16 @@ static an_tensor *attention_formula(an_tensor *q, an_tensor *k, an_tensor *v, do
     return MM(p, v);
 }
 
+/* Kernels of attention look for a row's largest score before they scale it, and mask with -inf, so their scale is positive: q takes the sign.
+ * Whether it did. */
+static bool scale_is_made_positive(an_tensor **q, double *scale)
+{
+    if (!(*scale < 0)) return false;
+    *q = NEG(*q);
+    *scale = -*scale;
+    return true;
+}
+
 /* q [B,H,T,D], k v [B,H,S,D]; the result has q's shape and the policy's dtype. The kernel draws its dropout mask itself
  * (kernels/cpu/dropout_mask.h, kernels/gpu/dropout_mask.h); outside attention the mask is an_dropout_of's, compose.c. */
 an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
@@ -324,9 +334,10 @@ an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor
             return an_refuse(g, AN_E_DTYPE, "takes floats, not %s: cast first", an_dtype_name((an_dtype)t[i]->dtype));
         t[i] = CAST(t[i], as);
     }
-    const double factor = scale != 0 ? scale : 1 / sqrt((double)AN_MAX(1, last_of(t[0])));
+    double factor = scale != 0 ? scale : 1 / sqrt((double)AN_MAX(1, last_of(t[0])));
     const bool empty = t[0]->numel == 0 || t[1]->numel == 0; /* has no kernel either */
     if (as == AN_F64 || empty) return attention_formula(t[0], t[1], t[2], factor, causal, dropout, t[3]);
+    scale_is_made_positive(&t[0], &factor);
     int64_t attr[2] = {causal, dropout > 0 ? (int64_t)an_graph_stream(g) : 0};
     an_emit_args e = {.op = AN_OP_ATTENTION, .n_src = t[3] != NULL ? 4 : 3, .src = t, .n_attr = 2, .attr = attr};
     e.imm[0] = factor;
@@ -370,6 +381,7 @@ an_tensor *an_attention_lse_at(const char *at, an_tensor *q, an_tensor *k, an_te
 {
     an_tensor *t[] = {q, k, v};
     if (!an_enter(at, "an_attention_lse", 3, 3, t) || !attention_fits(t, 3)) return *lse = an_poison_of(t[0]->g);
+    scale_is_made_positive(&t[0], &scale);
     an_tensor *o = emit_attention(at, AN_OP_ATTENTION, t, 3, scale, causal);
     *lse = o->poison ? o : an_make_pick(o, 1);
     return o;
@@ -380,10 +392,11 @@ an_tensor *an_attention_grad_at(const char *at, an_tensor *q, an_tensor *k, an_t
 {
     an_tensor *t[] = {q, k, v, o, lse, dy};
     if (!an_enter(at, "an_attention_grad", 6, 6, t) || !attention_fits(t, 6)) return *dk = *dv = an_poison_of(t[0]->g);
+    const bool negative = scale_is_made_positive(&t[0], &scale);
     an_tensor *d = emit_attention(at, AN_OP_ATTENTION_GRAD, t, 6, scale, causal);
     *dk = d->poison ? d : an_make_pick(d, 1);
     *dv = d->poison ? d : an_make_pick(d, 2);
-    return d;
+    return negative ? NEG(d) : d;
 }
 
 /* ------------------------------------------------------------------------------------------------ windows */

@@ -341,15 +341,27 @@ static void a_product_without_batch_on_the_right_is_one_matrix_product(void **st
 static void a_gradient_of_attention_from_its_result_and_sums_is_that_of_the_whole(void **state)
 {
     (void)state;
-    for (int causal = 0; causal < 2; causal++) {
+    for (int way = 0; way < 4; way++) { /* causal or not; a scale that is negative or not */
+        const bool causal = way % 2;
+        const double scale = way < 2 ? 0.3 : -0.3;
         graph_case c;
         case_open(&c);
         an_tensor *x[4]; /* q k v dy */
         for (int i = 0; i < 4; i++) x[i] = case_leaf(&c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(1, 2, 5, 4), -1, 1);
-        an_tensor *lse, *d[3], *o = an_attention_lse_at(AT, x[0], x[1], x[2], 0.3, causal, &lse);
-        d[0] = an_attention_grad_at(AT, x[0], x[1], x[2], o, lse, x[3], 0.3, causal, &d[1], &d[2]);
-        an_tensor *y = an_attention_at(AT, x[0], x[1], x[2], 0.3, causal, 0, NULL);
+        an_tensor *lse, *d[3], *o = an_attention_lse_at(AT, x[0], x[1], x[2], scale, causal, &lse);
+        d[0] = an_attention_grad_at(AT, x[0], x[1], x[2], o, lse, x[3], scale, causal, &d[1], &d[2]);
+        an_tensor *y = an_attention_at(AT, x[0], x[1], x[2], scale, causal, 0, NULL);
+        an_tensor *scores = an_mul_num_at(AT, an_matmul_at(AT, x[0], an_transpose_at(AT, x[1], 2, 3)), scale);
+        an_tensor *p = an_softmax_at(AT, scores, 3);
+        if (!causal) {
+            double *formula = case_eval(&c, an_matmul_at(AT, p, x[2]));
+            expect_values(&c, y, formula, 1e-6);
+            free(formula);
+        }
         assert_int_equal(an_graph_backward(c.g, an_sum_at(AT, an_mul_at(AT, y, x[3]), AN_ALL, false)), AN_OK);
+        for (int i = 0; i < c.g->n; i++) /* kernels have no other scale */
+            assert_false((c.g->node[i]->op == AN_OP_ATTENTION || c.g->node[i]->op == AN_OP_ATTENTION_GRAD) &&
+                         c.g->node[i]->imm[0] < 0);
         for (int i = 0; i < 3; i++) {
             double *want = case_eval(&c, an_graph_grad(c.g, x[i]));
             expect_values(&c, d[i], want, 0);
