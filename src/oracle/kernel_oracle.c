@@ -11,6 +11,7 @@
  *   bf16  inside the kernel: three units of bf16, because a value near the middle of two bf16 numbers may round either
  *         way;
  *   tf32  operands: half a tf32 unit of the terms of a sum that cancels. Attention's first rows have such sums.
+ * A sum of a loop kernel that cancels, and what is computed from it, may be off by four units of its terms' magnitudes together.
  */
 #include "oracle/kernel_oracle.h"
 #include "base/exact.h"
@@ -217,7 +218,7 @@ static double kept(const attention *a, int64_t b, int64_t h, int64_t i, int64_t 
         (((uint64_t)a->rng[1] + (uint64_t)b) * (uint64_t)s->H + (uint64_t)h) * (uint64_t)s->T + (uint64_t)i;
     const uint32_t word =
         an_rng_16(a->rng[0], s->stream, row * (uint64_t)((s->S + 3) / 4) + (uint64_t)j / 4, (int)(j % 4));
-    return word >= an_rng_least_16(s->dropout) ? 1 / (1 - (double)s->dropout) : 0;
+    return word >= an_rng_least_16(s->dropout) ? (double)an_rng_keep_scale_16(s->dropout) : 0;
 }
 
 static bool sample_query(const attention *a, int64_t b, int64_t h, int64_t i, double *p, an_oracle_samples *out)
@@ -460,7 +461,7 @@ static bool sample_row_update(const an_row_update_spec *s, const an_oracle_memor
 
 typedef struct limits {
     double allowed; /* relative to |want| + rms */
-    double factors; /* relative to the magnitudes of a sum that may cancel: its factors are rounded operands */
+    double factors; /* relative to the magnitudes of a sum that may cancel: its order, or rounded operands */
     uint8_t dtype[AN_LOOP_ARGS + 16];
 } limits;
 
@@ -520,7 +521,7 @@ static void allow(limits *l, const an_plan *p, const an_plan_step *s, bool tf32)
     tf32 |= attention && k->u.attn.mul_dtype == AN_F16;
     if (tf32 && multiplies)
         l->allowed = fmax(l->allowed, 8.0 / 2048); /* errors of the operands, and of attention scores */
-    if (tf32) l->factors = 1.0 / 2048;
+    l->factors = !attention ? 4 * unit : tf32 ? 1.0 / 2048 : 0;
     l->allowed = fmax(l->allowed, bf16);
 }
 

@@ -42,7 +42,8 @@ an_status an_oracle_check(an_err *err, const an_plan *p, const an_plan_step *s, 
 typedef struct an_oracle_samples { /* what is expected, one entry an element */
     int64_t *at, n, cap;
     double *want; /* integers too: all are exact in a double, or were int64 sums that wrapped and are not compared */
-    double *size; /* of a dot product, which may cancel: the sum of its terms' magnitudes; else 0 */
+    double
+        *size; /* of a sum, or a value that has one in it, which may cancel: the sum of its terms' magnitudes; else 0 */
     int32_t *arg;
 } an_oracle_samples;
 bool an_oracle_expect(an_oracle_samples *e, int arg, int64_t at, double want); /* false: no memory */

@@ -2,7 +2,8 @@
  * expressions of ops.def instead of the kernels' functions.
  *
  * Owns:     which rows and columns are sampled; loads of values that the kernel itself has stored.
- * Does not: follow the accumulation order of a kernel's sums, or round f32; the comparison allows for both.
+ * Does not: follow the accumulation order of a kernel's sums, or round f32; the comparison allows for both, and is told how large the terms of a
+ *           sum were, because they may cancel (the gradient of a bias in front of a batch norm is 0 in exact numbers).
  */
 #include "base/map.h"
 #include "base/rng.h"
@@ -30,11 +31,13 @@ typedef struct machine { /* evaluates the program of one loop kernel */
     an_oracle_tile_fn tile;
     void *user;
     an_oracle_samples *out;
-    an_map stored;  /* (arg, element) → bits of what this program stored there in this row */
-    cell *reg;      /* [n_ins] */
-    cell *sum;      /* [n_ins] of reductions */
-    int64_t *best;  /* [n_ins] position of the maximum, -1 */
-    double *colsum; /* [n_ins][cols] column sums, in the order of the instructions */
+    an_map stored;            /* (arg, element) → bits of what this program stored there in this row */
+    cell *reg;                /* [n_ins] */
+    cell *sum;                /* [n_ins] of reductions */
+    int64_t *best;            /* [n_ins] position of the maximum, -1 */
+    double *colsum;           /* [n_ins][cols] column sums, in the order of the instructions */
+    double *terms, *colterms; /* of sum and of colsum: the sum of the terms' magnitudes */
+    double *cancel; /* [n_ins] of a value: the terms' magnitudes of the sums in it, which may have cancelled */
     int64_t vars[AN_N_VARS];
     bool no_memory;
 } machine;
@@ -97,6 +100,12 @@ static cell load(machine *m, const an_ins *in)
     return load_at(m, in->arg, at);
 }
 
+static void expect(machine *m, int arg, int64_t at, double want, double terms)
+{
+    m->no_memory |= !an_oracle_expect(m->out, m->first_arg + arg, at, want);
+    if (!m->no_memory) m->out->size[m->out->n - 1] = terms;
+}
+
 static void store(machine *m, const an_ins *in)
 {
     const int dtype = m->p->arg[in->arg].dtype;
@@ -108,7 +117,7 @@ static void store(machine *m, const an_ins *in)
     memcpy(&bits, &x, sizeof bits);
     m->no_memory |= !an_map_set(&m->stored, place_key(in->arg, at), bits);
     const double want = is_float(dtype) ? x.d : (double)an_oracle_round_int((an_dtype)dtype, x.i);
-    m->no_memory |= !an_oracle_expect(m->out, m->first_arg + in->arg, at, want);
+    expect(m, in->arg, at, want, m->cancel[in->a]);
 }
 
 static cell uniform(const machine *m, const an_ins *in)
@@ -138,6 +147,24 @@ static cell cast(const machine *m, const an_ins *in)
     return !from && to ? (cell){.d = (double)a.i} : a;
 }
 
+/* What of the sums in its operands an instruction's value has. */
+static double cancel_of(const machine *m, const an_ins *in)
+{
+    if (in->kind != AN_INS_ELEM && in->kind != AN_INS_CAST) return 0;
+    const double a = m->cancel[in->a], b = m->cancel[AN_MAX(in->b, 0)], c = m->cancel[AN_MAX(in->c, 0)];
+    if (in->kind == AN_INS_CAST) return a;
+    const double x = m->reg[in->a].d, y = m->reg[AN_MAX(in->b, 0)].d;
+    switch (in->op) {
+    case AN_OP_NEG: return a;
+    case AN_OP_ADD:
+    case AN_OP_SUB: return a + b;
+    case AN_OP_MUL: return (a > 0 ? a * fabs(y) : 0) + (b > 0 ? b * fabs(x) : 0);
+    case AN_OP_DIV: return a > 0 ? a / fabs(y) : 0;
+    case AN_OP_WHERE: return m->reg[in->a].i ? b : c;
+    default: return 0;
+    }
+}
+
 static void run(machine *m, int i)
 {
     const an_ins *in = &m->p->ins[i];
@@ -165,10 +192,12 @@ static void run(machine *m, int i)
     else
         x.i = an_oracle_round_int((an_dtype)in->dtype, x.i);
     m->reg[i] = x;
+    m->cancel[i] = cancel_of(m, in);
 }
 
 static void begin_reduction(machine *m, int i)
 {
+    m->terms[i] = m->cancel[i] = 0;
     m->sum[i] = is_float(m->p->ins[i].dtype) && m->p->ins[i].op != AN_OP_ARGMAX ? (cell){.d = 0} : (cell){.i = 0};
     m->best[i] = -1;
 }
@@ -181,7 +210,7 @@ static void reduce(machine *m, int i, int64_t place)
     const cell x = m->reg[in->a];
     if (in->op == AN_OP_SUM) {
         if (floats)
-            m->sum[i].d += x.d;
+            m->sum[i].d += x.d, m->terms[i] += fabs(x.d) + m->cancel[in->a];
         else
             m->sum[i].i = (int64_t)((uint64_t)m->sum[i].i + (uint64_t)x.i);
         return;
@@ -205,6 +234,7 @@ static void end_reduction(machine *m, int i)
     else
         x.i = an_oracle_round_int((an_dtype)in->dtype, x.i);
     m->reg[i] = x;
+    m->cancel[i] = m->terms[i];
 }
 
 /* ---------------------------------------------------------------------------------------------- samples */
@@ -229,11 +259,12 @@ static bool reduces(const an_loop_kernel *p)
 static void add_to_sums(machine *m, int phase)
 {
     const an_loop_kernel *p = m->p;
-    double *colsum = m->colsum + m->vars[AN_VAR_COL];
+    int64_t at = m->vars[AN_VAR_COL];
     for (int i = 0; i < p->n_ins; i++) {
         if (p->ins[i].kind != AN_INS_COLSUM) continue;
-        if (p->ins[i].phase == phase) *colsum += m->reg[p->ins[i].a].d;
-        colsum += p->cols;
+        const int32_t a = p->ins[i].a;
+        if (p->ins[i].phase == phase) m->colsum[at] += m->reg[a].d, m->colterms[at] += fabs(m->reg[a].d) + m->cancel[a];
+        at += p->cols;
     }
 }
 
@@ -241,13 +272,12 @@ static void add_to_sums(machine *m, int phase)
 static void end_run(machine *m)
 {
     const an_loop_kernel *p = m->p;
-    const double *colsum = m->colsum;
+    int64_t sum = 0;
     for (int i = 0; i < p->n_ins; i++) {
         if (p->ins[i].kind != AN_INS_COLSUM) continue;
-        for (m->vars[AN_VAR_COL] = 0; m->vars[AN_VAR_COL] < p->cols; m->vars[AN_VAR_COL]++) {
-            const int64_t at = an_ix_eval(&p->ix, p->ins[i].ix, m->vars);
-            m->no_memory |= !an_oracle_expect(m->out, m->first_arg + p->ins[i].arg, at, (double)(float)*colsum++);
-        }
+        for (m->vars[AN_VAR_COL] = 0; m->vars[AN_VAR_COL] < p->cols; m->vars[AN_VAR_COL]++, sum++)
+            expect(m, p->ins[i].arg, an_ix_eval(&p->ix, p->ins[i].ix, m->vars), (double)(float)m->colsum[sum],
+                   m->colterms[sum]);
     }
 }
 
@@ -282,7 +312,7 @@ static void run_row(machine *m, int64_t row, int64_t n)
 static void run_of_rows(machine *m, int64_t run)
 {
     const an_loop_kernel *p = m->p;
-    for (int64_t i = 0; i < p->n_ins * p->cols; i++) m->colsum[i] = 0;
+    for (int64_t i = 0; i < p->n_ins * p->cols; i++) m->colsum[i] = m->colterms[i] = 0;
     for (int64_t q = 0; q < p->run && !m->no_memory; q++) run_row(m, run * p->run + q, p->cols);
     end_run(m);
 }
@@ -347,13 +377,19 @@ an_status an_oracle_loop(an_err *err, const an_loop_kernel *p, const an_oracle_m
     m.reg = calloc(n, sizeof *m.reg);
     m.sum = calloc(n, sizeof *m.sum);
     m.best = calloc(n, sizeof *m.best);
+    m.terms = calloc(n, sizeof *m.terms);
+    m.cancel = calloc(n, sizeof *m.cancel);
     if (p->run) m.colsum = calloc(n * (size_t)p->cols, sizeof *m.colsum);
-    m.no_memory = !m.reg || !m.sum || !m.best || (p->run && !m.colsum);
+    if (p->run) m.colterms = calloc(n * (size_t)p->cols, sizeof *m.colterms);
+    m.no_memory = !m.reg || !m.sum || !m.best || !m.terms || !m.cancel || (p->run && (!m.colsum || !m.colterms));
     if (!m.no_memory) run_samples(&m, skipped);
     an_map_free(&m.stored);
     free(m.reg);
     free(m.sum);
     free(m.best);
     free(m.colsum);
+    free(m.terms);
+    free(m.colterms);
+    free(m.cancel);
     return m.no_memory ? an_fail_nomem(err, "the oracle's samples", n * sizeof *m.reg) : AN_OK;
 }
