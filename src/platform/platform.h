@@ -54,7 +54,7 @@ an_status an_save_commit(an_err *err, an_save *s);
 void an_save_abort(an_save *s);
 an_status an_file_write(an_err *err, const char *path, const void *data, size_t bytes); /* begin, write, commit */
 /* The same for what can be made again and is checked when it is read, as an entry of a cache: it does not wait for the medium, and leaves what
- * killed writers left to an_save_sweep, for that reads the whole folder. */
+ * killed writers left to who keeps the folder (an_cache_trim), for to look for it is to read the whole folder. */
 an_status an_file_write_losable(an_err *err, const char *path, const void *data, size_t bytes);
 /* Removes from folder `dir` the temporary files that killed writers left, for files whose name (the first n characters of
  * `name`) `takes` accepts. Those of living writers stay. (begin removes those of its own file.) */
