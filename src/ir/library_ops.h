@@ -72,7 +72,7 @@ static inline int32_t an_window_along(const an_window_spec *w, int d, int32_t at
  * The dropout mask acts on the probabilities: key j of query i is kept when an_rng_16(rng[0], stream, index, j) >=
  * an_rng_least_16(p), with
  *     index = (((rng[1] + b)*H + h)*T + i)*ceil(S / 4) + j / 4
- * and scaled by 1/(1-p). rng points to two words {key, global index of sample 0}; NULL when p is 0.
+ * and scaled by an_rng_keep_scale_16(p). rng points to two words {key, global index of sample 0}; NULL when p is 0.
  * Deterministic: keys are taken in ascending blocks of AN_ATTN_KEYS, which is part of the spec; the backward pass sums in a
  * fixed order without atomics and writes all of dq, dk and dv. Memory is linear in T.
  * n_keys (KV-cache decoding, may be NULL): a device scalar, i32, the keys in use n <= S; key j is then visible to query i

@@ -209,7 +209,7 @@ static double score(const attention *a, int64_t b, int64_t h, int64_t i, int64_t
     return (double)a->s->scale * dot_rows(a, 0, a->s->q, i, 1, a->s->k, j, b, h);
 }
 
-/* The factor of dropout: 0 or 1/(1-p). */
+/* The factor of dropout: 0 or an_rng_keep_scale_16(p). */
 static double kept(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     const an_attn_spec *s = a->s;

@@ -46,7 +46,7 @@ static double score(const attention *a, int64_t bh, int64_t i, int64_t j)
     return s * a->scale;
 }
 
-/* The factor of dropout: 0 or 1/(1-p). */
+/* The factor of dropout: 0 or an_rng_keep_scale_16(p). */
 static double kept(const attention *a, int64_t bh, int64_t i, int64_t j)
 {
     if (a->dropout <= 0) return 1;
