@@ -371,7 +371,7 @@ static const char *scatter_few(const an_plan_step *s, const an_scatter_spec *of,
     const scatter_scratch at = scatter_layout(of);
     const int64_t columns = an_ceil_div(of->c, t->threads);
     an_gpu_launch *l;
-    const char *why = an_gpu_launch_add(out, "scatter_parts", an_ceil_div(of->n, FEW_PART), columns, 1, t->threads, &l);
+    const char *why = an_gpu_launch_add(out, "scatter_few", an_ceil_div(of->n, FEW_PART), columns, 1, t->threads, &l);
     if (why) return why;
     an_gpu_bind_arg(l, 0, s, 0);
     an_gpu_bind_arg(l, 1, s, 1);

@@ -32,8 +32,9 @@ const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gp
  * computes in place and the GPU's language forbids two parameters for one range. None where it allows them. */
 an_aliases an_step_aliases(const an_plan *p, const an_plan_step *s, const an_gpu *gpu);
 /* The text of step `s`, to be compiled alone. A loop kernel is named `name`; a template's entries are gemm, gemm_reduce_splits,
- * attn_mask, attn_pack, attn_forward, attn_delta, attn_dq, attn_dkv, attn_dqkv, attn_backward, scatter_sort, scatter_rank, scatter_starts, scatter_parts,
- * scatter_rows, running_sum, pool_max_grad, pool_max_places, put_rows, sort_rows, row_update and matrix. Marks `out` failed when an_module_tiles refuses. */
+ * attn_mask, attn_pack, attn_forward, attn_delta, attn_dq, attn_dkv, attn_dqkv, attn_backward, scatter_sort, scatter_rank, scatter_starts,
+ * scatter_few, scatter_parts, scatter_rows, running_sum, pool_max_grad, pool_max_places, put_rows, sort_rows, row_update and
+ * matrix. Marks `out` failed when an_module_tiles refuses. */
 void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out);
 /* All kernels of a plan, to be read: each text once, template bodies last. Any dialect. */
 void an_render_plan(const char *dialect, const an_plan *p, an_text *out);
