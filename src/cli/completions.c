@@ -108,7 +108,10 @@ static void man(an_text *out)
     an_text_puts(out, ".Sh COMMANDS\n");
     for (size_t i = 0; i < an_n_commands; i++) {
         const an_command *c = &an_commands[i];
-        an_text_printf(out, ".Ss anneal %s\n", c->usage);
+        an_text_printf(out, ".Ss anneal ");
+        for (const char *x = c->usage; *x; x++)
+            an_text_printf(out, "%c%s", *x, *x == '|' ? "\\:" : ""); /* a long choice may be broken there */
+        an_text_printf(out, "\n");
         put_roff(out, c->summary);
         an_text_puts(out, ".\n");
         an_text details = {0};
