@@ -374,20 +374,18 @@ typedef struct resample {
     double scale; /* of the file; 0: out / in */
 } resample;
 
-/* The four weights of a cubic convolution with a = -3/4, PyTorch's, at `part` of the way from the second to the third. */
-static double cubic(double part, int tap)
+/* Keys' cubic convolution kernel at distance d >= 0. PyTorch's a is -3/4, with antialias=True -1/2. */
+static double cubic(double a, double d)
 {
-    const double a = -0.75, d = fabs(part - (tap - 1));
-    return d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+    if (d < 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
+    return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
 }
 
-/* A triangle, or a cubic convolution with a = -1/2, at distance d. */
+/* A triangle, or a cubic convolution. */
 static double smooth_filter(resample_kind kind, double d)
 {
-    const double a = -0.5;
     d = fabs(d);
-    if (kind == SMOOTH_LINES) return d < 1 ? 1 - d : 0;
-    return d < 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
+    return kind == SMOOTH_LINES ? fmax(1 - d, 0) : cubic(-0.5, d);
 }
 
 /* The distance between outputs, in inputs. */
@@ -427,7 +425,7 @@ static double weight_at(const resample *r, int64_t in, int64_t out, int64_t o, i
         const int64_t low = (int64_t)floor(at);
         double sum = 0;
         for (int tap = 0; tap < 4; tap++)
-            if (i == AN_MIN(AN_MAX(low + tap - 1, 0), in - 1)) sum += cubic(at - (double)low, tap);
+            if (i == AN_MIN(AN_MAX(low + tap - 1, 0), in - 1)) sum += cubic(-0.75, fabs(at - (double)low - (tap - 1)));
         return sum;
     }
     at = AN_MAX(at, 0);
