@@ -239,7 +239,7 @@ static an_tensor *cubic_weight(an_tensor *d, bool far)
 }
 
 /* Four by four pixels around each place; each of them, not the place, is brought into the image. */
-static an_tensor *by_cubes(an_build *b, const sampler *o, an_tensor *const *place)
+static an_tensor *bicubic(an_build *b, const sampler *o, an_tensor *const *place)
 {
     an_tensor *at[2][4], *weight[2][4], *sum = NULL;
     for (int k = 0; k < 2; k++) {
@@ -301,7 +301,7 @@ an_status an_rule_grid_sampler(an_build *b, const an_pt2_node *n)
         for (int k = 0; k < o.axes; k++) at[k] = an_round_at(AN_AT, place[k]);
         sum = pixels(b, &o, at, NULL);
     } else {
-        sum = o.mode == 2 ? by_cubes(b, &o, place) : by_lines(b, &o, place);
+        sum = o.mode == 2 ? bicubic(b, &o, place) : by_lines(b, &o, place);
     }
     an_out(b, n, 0, an_permute_at(AN_AT, an_reshape_at(AN_AT, sum, out), back));
     return AN_OK;
