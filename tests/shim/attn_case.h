@@ -132,7 +132,7 @@ static inline double case_row(const attn_case *c, int b, int h, int i, double *p
         const uint64_t four = row * (uint64_t)((c->S + 3) / 4) + (uint64_t)j / 4;
         const int in = c->p <= 0 || an_rng_16(c->rng[0], c->args.stream, four, j % 4) >= an_rng_least_16(c->p);
         p[j] = j < end ? p[j] / sum : 0;
-        keep[j] = in ? 1.0 / (1.0 - (double)c->p) : 0;
+        keep[j] = in ? 65536.0 / (65536.0 - (double)an_rng_least_16(c->p)) : 0; /* one over how often a word is kept */
     }
     return sum > 0 ? most + log(sum) : -INFINITY;
 }
