@@ -9,64 +9,45 @@
 
 enum { MOST_CELLS = 1024 }; /* of a window: some nodes each */
 
-/* What a window of a pool reads along D, H and W. */
-typedef struct windows {
-    int64_t length[3], kernel[3], stride[3], pad[3], dilation[3], count[3];
-} windows;
-
-static void read_three(const an_build *b, const an_pt2_node *n, int i, int axes, int64_t missing, int64_t out[3])
-{
-    int64_t x[3] = {missing, missing, missing};
-    const int given = an_in_ints(b, n, i, x, 3);
-    for (int k = 0; k < 3; k++) {
-        const int from = k - (3 - axes);
-        const int64_t value = from < 0 ? missing : given == 1 ? x[0] : x[from];
-        out[k] = AN_MIN(AN_MAX(value, -1), 1 << 20);
-    }
-}
+/* The windows of a pool, and how long the axes are and how many windows they have. */
+typedef struct counted {
+    an_windows by;
+    int64_t length[3], count[3];
+} counted;
 
 /* self kernel_size stride padding dilation ceil_mode; x [N C,D,H,W] */
-static an_status read_windows(an_build *b, const an_pt2_node *n, int axes, const an_tensor *x, windows *w)
+static an_status count_windows(an_build *b, const an_pt2_node *n, int axes, const an_tensor *x, counted *w)
 {
-    int64_t any[3], cells = 1;
-    read_three(b, n, 1, axes, 1, w->kernel);
-    if (an_in_ints(b, n, 2, any, 3) > 0)
-        read_three(b, n, 2, axes, 1, w->stride);
-    else
-        memcpy(w->stride, w->kernel, sizeof w->stride);
-    read_three(b, n, 3, axes, 0, w->pad);
-    read_three(b, n, 4, axes, 1, w->dilation);
+    const an_windows *const s = &w->by;
+    int64_t cells = 1;
+    AN_TRY(an_in_windows(b, n, axes, 4, &w->by));
     for (int k = 0; k < 3; k++) {
-        if (w->kernel[k] < 1 || w->stride[k] < 1 || w->dilation[k] < 1 || w->pad[k] < 0)
-            return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
-        if (w->pad[k] > (w->dilation[k] * (w->kernel[k] - 1) + 1) / 2)
-            return an_build_refuse(b, AN_E_IO, "padding of more than half a window; the file is damaged");
         w->length[k] = an_dim(x, 1 + k);
-        cells *= w->kernel[k];
+        cells *= s->kernel[k];
         if (cells > MOST_CELLS)
             return an_build_refuse(b, AN_E_UNSUPPORTED,
                                    "its positions are read, and its windows have more than %d cells", MOST_CELLS);
-        const int64_t more = an_in_bool(b, n, 5) ? an_ceil_extra(w->length[k], (int)w->kernel[k], (int)w->stride[k],
-                                                                 (int)w->pad[k], (int)w->dilation[k])
-                                                 : 0;
-        w->count[k] =
-            (w->length[k] + 2 * w->pad[k] + more - w->dilation[k] * (w->kernel[k] - 1) - 1) / w->stride[k] + 1;
-        if (w->count[k] < 1) return an_build_refuse(b, AN_E_IO, "no window fits; the file is damaged");
+        const int64_t more = an_in_bool(b, n, 5)
+                                 ? an_ceil_extra(w->length[k], s->kernel[k], s->stride[k], s->pad[k], s->dilation[k])
+                                 : 0,
+                      room = w->length[k] + 2 * s->pad[k] + more - (int64_t)s->dilation[k] * (s->kernel[k] - 1) - 1;
+        w->count[k] = room / s->stride[k] + 1;
+        if (room < 0) return an_build_refuse(b, AN_E_IO, "no window fits; the file is damaged");
     }
     return AN_OK;
 }
 
 /* The position of cell `at` of each window, i32 [1,OD,OH,OW]; `inside`: of the first one behind it that is in the input. */
-static an_tensor *position(an_build *b, const windows *w, const int64_t at[3], bool inside)
+static an_tensor *position(an_build *b, const counted *w, const int64_t at[3], bool inside)
 {
     an_tensor *sum = NULL;
     for (int k = 0; k < 3; k++) {
         an_tensor *i = an_iota_at(AN_AT, b->cx, AN_SHAPE(1, w->count[0], w->count[1], w->count[2]), 1 + k);
-        i = an_add_num_at(AN_AT, an_mul_num_at(AN_AT, i, (double)w->stride[k]),
-                          (double)(at[k] * w->dilation[k] - w->pad[k]));
-        for (int64_t before = inside ? w->pad[k] : 0; before > 0; before -= w->dilation[k]) {
+        i = an_add_num_at(AN_AT, an_mul_num_at(AN_AT, i, (double)w->by.stride[k]),
+                          (double)(at[k] * w->by.dilation[k] - w->by.pad[k]));
+        for (int64_t before = inside ? w->by.pad[k] : 0; before > 0; before -= w->by.dilation[k]) {
             an_tensor *outside = an_lt_at(AN_AT, i, an_num(i, b->cx, 0));
-            an_tensor *next = an_add_num_at(AN_AT, i, (double)w->dilation[k]);
+            an_tensor *next = an_add_num_at(AN_AT, i, (double)w->by.dilation[k]);
             i = an_where_at(AN_AT, outside, next, i);
         }
         sum = sum ? an_add_at(AN_AT, an_mul_num_at(AN_AT, sum, (double)w->length[k]), i) : i;
@@ -81,22 +62,23 @@ an_status an_positions_of_maxima(an_build *b, const an_pt2_node *n, int axes)
     an_tensor *x = an_plain(v.t, v.last), *best = NULL, *where = NULL;
     const an_shape s = an_shape_of(x);
     an_shape out = s, flat = {.rank = 4, .dim = {1, 1, 1, 1}};
-    windows w;
+    counted w;
     for (int i = 0; i < s.rank; i++) flat.dim[i < s.rank - axes ? 0 : 4 - s.rank + i] *= s.dim[i];
     x = an_detach_at(AN_AT, an_reshape_at(AN_AT, x, flat));
-    AN_TRY(read_windows(b, n, axes, x, &w));
+    AN_TRY(count_windows(b, n, axes, x, &w));
     an_tensor *padded = x;
     for (int i = 0; i < 3; i++) {
-        const int64_t need = (w.count[i] - 1) * w.stride[i] + w.dilation[i] * (w.kernel[i] - 1) + 1;
-        const int64_t after = AN_MAX(need - w.length[i] - w.pad[i], 0);
-        if (w.pad[i] || after) padded = an_pad_at(AN_AT, padded, 1 + i, w.pad[i], after, -INFINITY);
+        const int64_t need = (w.count[i] - 1) * w.by.stride[i] + w.by.dilation[i] * (w.by.kernel[i] - 1) + 1;
+        const int64_t after = AN_MAX(need - w.length[i] - w.by.pad[i], 0);
+        if (w.by.pad[i] || after) padded = an_pad_at(AN_AT, padded, 1 + i, w.by.pad[i], after, -INFINITY);
     }
-    for (int64_t c = 0; c < w.kernel[0] * w.kernel[1] * w.kernel[2]; c++) {
-        const int64_t at[3] = {c / (w.kernel[1] * w.kernel[2]), c / w.kernel[2] % w.kernel[1], c % w.kernel[2]};
+    for (int64_t c = 0; c < w.by.kernel[0] * w.by.kernel[1] * w.by.kernel[2]; c++) {
+        const int64_t at[3] = {c / (w.by.kernel[1] * w.by.kernel[2]), c / w.by.kernel[2] % w.by.kernel[1],
+                               c % w.by.kernel[2]};
         an_tensor *cell = padded;
         for (int i = 0; i < 3; i++) {
-            const int64_t from = at[i] * w.dilation[i];
-            cell = an_slice_at(AN_AT, cell, 1 + i, from, from + (w.count[i] - 1) * w.stride[i] + 1, w.stride[i]);
+            const int64_t from = at[i] * w.by.dilation[i];
+            cell = an_slice_at(AN_AT, cell, 1 + i, from, from + (w.count[i] - 1) * w.by.stride[i] + 1, w.by.stride[i]);
         }
         an_tensor *here = an_expand_at(AN_AT, position(b, &w, at, c == 0), an_shape_of(cell));
         if (!best) {

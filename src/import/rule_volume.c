@@ -24,14 +24,6 @@ static void put(an_build *b, const an_pt2_node *n, an_tensor *y, bool alone)
     an_out(b, n, 0, alone ? an_reshape_at(AN_AT, y, AN_SHAPE(s.dim[1], s.dim[2], s.dim[3], s.dim[4])) : y);
 }
 
-/* A number, or one an axis. */
-static void triple(const an_build *b, const an_pt2_node *n, int i, int missing, int out[3])
-{
-    int64_t x[3] = {missing, missing, missing};
-    const int count = an_in_ints(b, n, i, x, 3);
-    for (int k = 0; k < 3; k++) out[k] = (int)AN_MIN(AN_MAX(count == 1 ? x[0] : x[k], 0), 1 << 20);
-}
-
 static bool positive(const int x[3])
 {
     return x[0] > 0 && x[1] > 0 && x[2] > 0;
@@ -83,9 +75,9 @@ an_status an_rule_conv3d(an_build *b, const an_pt2_node *n)
     bool alone;
     an_tensor *x = frames(b, n, &alone), *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
     int stride[3], pad[3], dilation[3];
-    triple(b, n, 3, 1, stride);
-    triple(b, n, 4, 0, pad);
-    triple(b, n, 5, 1, dilation);
+    an_in_axes(b, n, 3, 3, 1, stride);
+    an_in_axes(b, n, 4, 3, 0, pad);
+    an_in_axes(b, n, 5, 3, 1, dilation);
     if (!positive(stride) || !positive(dilation) || an_rank(w) != 5)
         return an_build_refuse(b, AN_E_IO, "a stride or dilation of 0; the file is damaged");
     const bool same = n->arg[4].text && strcmp(n->arg[4].text, "same") == 0;
@@ -107,10 +99,10 @@ an_status an_rule_conv_transpose3d(an_build *b, const an_pt2_node *n)
     bool alone;
     an_tensor *x = frames(b, n, &alone), *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
     int stride[3], pad[3], extra[3], dilation[3];
-    triple(b, n, 3, 1, stride);
-    triple(b, n, 4, 0, pad);
-    triple(b, n, 5, 0, extra);
-    triple(b, n, 7, 1, dilation);
+    an_in_axes(b, n, 3, 3, 1, stride);
+    an_in_axes(b, n, 4, 3, 0, pad);
+    an_in_axes(b, n, 5, 3, 0, extra);
+    an_in_axes(b, n, 7, 3, 1, dilation);
     const int64_t g = an_in_int(b, n, 6);
     if (!positive(stride) || !positive(dilation) || an_rank(w) != 5 || g < 1 || an_dim(w, 0) % g != 0)
         return an_build_refuse(b, AN_E_IO, "groups, a stride or a dilation; the file is damaged");
@@ -134,26 +126,16 @@ an_status an_rule_conv_transpose3d(an_build *b, const an_pt2_node *n)
 typedef an_tensor *pool(const char *at, an_tensor *x, an_window s);
 
 /* Over H and W, then over D. `pad` counts cells at each end, whose value (-inf or 0) the kind of pool decides. */
-static an_tensor *pooled(an_tensor *x, pool *f, const int kernel[3], const int stride[3], const int pad[3],
-                         const int dilation[3])
+static an_tensor *pooled(an_tensor *x, pool *f, const an_windows *w)
 {
-    const an_window plane = {.kernel_h = kernel[1],
-                             .kernel_w = kernel[2],
-                             .stride_h = stride[1],
-                             .stride_w = stride[2],
-                             .pad_h = pad[1],
-                             .pad_w = pad[2],
-                             .dilation_h = dilation[1],
-                             .dilation_w = dilation[2],
-                             .groups = 1},
-                    depth = {.kernel_h = kernel[0],
-                             .kernel_w = 1,
-                             .stride_h = stride[0],
-                             .stride_w = 1,
-                             .pad_h = pad[0],
-                             .dilation_h = dilation[0],
-                             .dilation_w = 1,
-                             .groups = 1};
+    const an_window plane = an_window_of_planes(w), depth = {.kernel_h = w->kernel[0],
+                                                             .kernel_w = 1,
+                                                             .stride_h = w->stride[0],
+                                                             .stride_w = 1,
+                                                             .pad_h = w->pad[0],
+                                                             .dilation_h = w->dilation[0],
+                                                             .dilation_w = 1,
+                                                             .groups = 1};
     const int64_t N = an_dim(x, 0), D = an_dim(x, 1);
     an_tensor *y = volume(f(AN_AT, images(x, 0, 1, D), plane), N, D);
     const int64_t H = an_dim(y, 2), W = an_dim(y, 3), C = an_dim(y, 4);
@@ -161,59 +143,47 @@ static an_tensor *pooled(an_tensor *x, pool *f, const int kernel[3], const int s
     return an_reshape_at(AN_AT, y, AN_SHAPE(N, an_dim(y, 1), H, W, C));
 }
 
-static an_status windows(an_build *b, const an_pt2_node *n, int kernel[3], int stride[3], int pad[3])
-{
-    int64_t any[3];
-    triple(b, n, 1, 1, kernel);
-    if (an_in_ints(b, n, 2, any, 3) > 0)
-        triple(b, n, 2, 1, stride);
-    else
-        memcpy(stride, kernel, 3 * sizeof *kernel);
-    triple(b, n, 3, 0, pad);
-    if (positive(kernel) && positive(stride)) return AN_OK;
-    return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
-}
-
 /* self kernel_size stride padding dilation ceil_mode */
 an_status an_rule_max_pool3d(an_build *b, const an_pt2_node *n)
 {
     bool alone;
-    int kernel[3], stride[3], pad[3], dilation[3];
+    an_windows w;
     an_tensor *x = frames(b, n, &alone);
-    AN_TRY(windows(b, n, kernel, stride, pad));
-    triple(b, n, 4, 1, dilation);
+    AN_TRY(an_in_windows(b, n, 3, 4, &w));
     for (int k = 0; k < 3 && an_in_bool(b, n, 5); k++) { /* padding that never wins, at the end alone */
-        const int64_t more = an_ceil_extra(an_dim(x, 1 + k), kernel[k], stride[k], pad[k], dilation[k]);
+        const int64_t more = an_ceil_extra(an_dim(x, 1 + k), w.kernel[k], w.stride[k], w.pad[k], w.dilation[k]);
         if (more > 0) x = an_pad_at(AN_AT, x, 1 + k, 0, more, -INFINITY);
     }
-    put(b, n, pooled(x, an_max_pool_at, kernel, stride, pad, dilation), alone);
+    put(b, n, pooled(x, an_max_pool_at, &w), alone);
     return an_positions_of_maxima(b, n, 3);
 }
 
 /* self kernel_size stride padding ceil_mode count_include_pad divisor_override */
 an_status an_rule_avg_pool3d(an_build *b, const an_pt2_node *n)
 {
-    static const int near[3] = {1, 1, 1}, none[3] = {0, 0, 0};
     bool alone;
-    int kernel[3], stride[3], pad[3];
+    an_windows w;
     an_tensor *x = frames(b, n, &alone);
-    AN_TRY(windows(b, n, kernel, stride, pad));
+    AN_TRY(an_in_windows(b, n, 3, -1, &w));
+    an_windows bare = w;
+    memset(bare.pad, 0, sizeof bare.pad);
     const bool pads = an_in_bool(b, n, 5);
     bool uneven = false; /* whether a window has cells that do not count: padding may, what ceil_mode adds never does */
     an_tensor *ones =
         an_full_at(AN_AT, b->cx, an_dtype_of(an_widen(x)), AN_SHAPE(1, an_dim(x, 1), an_dim(x, 2), an_dim(x, 3), 1), 1);
     for (int k = 0; k < 3; k++) {
-        const int64_t more = an_in_bool(b, n, 4) ? an_ceil_extra(an_dim(x, 1 + k), kernel[k], stride[k], pad[k], 1) : 0;
-        x = an_pad_or_cut(x, 1 + k, pad[k], pad[k] + more);
-        if (pad[k]) ones = an_pad_at(AN_AT, ones, 1 + k, pad[k], pad[k], pads ? 1 : 0);
-        uneven = uneven || more > 0 || (pad[k] && !pads);
+        const int64_t more =
+            an_in_bool(b, n, 4) ? an_ceil_extra(an_dim(x, 1 + k), w.kernel[k], w.stride[k], w.pad[k], 1) : 0;
+        x = an_pad_or_cut(x, 1 + k, w.pad[k], w.pad[k] + more);
+        if (w.pad[k]) ones = an_pad_at(AN_AT, ones, 1 + k, w.pad[k], w.pad[k], pads ? 1 : 0);
+        uneven = uneven || more > 0 || (w.pad[k] && !pads);
     }
     for (int k = 0; k < 3; k++) ones = an_pad_or_cut(ones, 1 + k, 0, an_dim(x, 1 + k) - an_dim(ones, 1 + k));
-    an_tensor *y = pooled(x, an_avg_pool_at, kernel, stride, none, near);
+    an_tensor *y = pooled(x, an_avg_pool_at, &bare);
     if (!an_in_none(n, 6)) /* the sum by another number than how many count */
-        y = an_mul_num_at(AN_AT, y, (double)kernel[0] * kernel[1] * kernel[2] / an_in_float(b, n, 6));
+        y = an_mul_num_at(AN_AT, y, (double)w.kernel[0] * w.kernel[1] * w.kernel[2] / an_in_float(b, n, 6));
     else if (uneven)
-        y = an_div_at(AN_AT, y, an_as(pooled(ones, an_avg_pool_at, kernel, stride, none, near), an_dtype_of(y)));
+        y = an_div_at(AN_AT, y, an_as(pooled(ones, an_avg_pool_at, &bare), an_dtype_of(y)));
     put(b, n, y, alone);
     return AN_OK;
 }
@@ -221,22 +191,21 @@ an_status an_rule_avg_pool3d(an_build *b, const an_pt2_node *n)
 /* Where each length is a multiple of its result's, a mean of equal windows; else a product along each axis. */
 an_status an_rule_adaptive_avg_pool3d(an_build *b, const an_pt2_node *n)
 {
-    static const int near[3] = {1, 1, 1}, none[3] = {0, 0, 0};
     bool alone, equal = true;
     int64_t size[3] = {1, 1, 1};
-    int kernel[3];
+    an_windows w = {.dilation = {1, 1, 1}};
     an_tensor *x = frames(b, n, &alone);
     if (an_in_ints(b, n, 1, size, 3) == 1) size[1] = size[2] = size[0];
     for (int k = 0; k < 3; k++) {
         const int64_t length = an_dim(x, 1 + k);
         if (size[k] < 1 || length < 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "windows of no elements");
         equal = equal && length % size[k] == 0;
-        kernel[k] = (int)(length / size[k]);
+        w.kernel[k] = w.stride[k] = (int)(length / size[k]);
     }
     for (int k = 0; !equal && k < 3; k++) {
         x = an_adaptive_mean(b, x, 1 + k, size[k]);
         if (!x) return an_build_refuse(b, AN_E_UNSUPPORTED, "an axis that is too long");
     }
-    put(b, n, equal ? pooled(x, an_avg_pool_at, kernel, kernel, none, near) : x, alone);
+    put(b, n, equal ? pooled(x, an_avg_pool_at, &w) : x, alone);
     return AN_OK;
 }

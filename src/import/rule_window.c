@@ -28,13 +28,34 @@ static int bounded(int64_t x)
     return (int)AN_MIN(AN_MAX(x, -1), 1 << 20);
 }
 
-/* An argument that is one number, or one for each axis; with a single axis h is 1. */
-static void pair(const an_build *b, const an_pt2_node *n, int i, int rank, int missing, int *h, int *w)
+void an_in_axes(const an_build *b, const an_pt2_node *n, int i, int axes, int missing, int out[3])
 {
     int64_t x[3] = {missing, missing, missing};
     const int count = an_in_ints(b, n, i, x, 3);
-    *w = bounded(count > 1 ? x[1] : x[0]);
-    *h = rank == 3 ? missing : bounded(x[0]);
+    for (int k = 0; k < 3; k++) {
+        const int from = k - (3 - AN_MIN(axes, 3));
+        out[k] = from < 0 ? missing : bounded(count > 1 ? x[from] : x[0]);
+    }
+}
+
+an_status an_in_windows(an_build *b, const an_pt2_node *n, int axes, int dilation, an_windows *out)
+{
+    int64_t any[3];
+    *out = (an_windows){.dilation = {1, 1, 1}};
+    an_in_axes(b, n, 1, axes, 1, out->kernel);
+    if (an_in_ints(b, n, 2, any, 3) > 0)
+        an_in_axes(b, n, 2, axes, 1, out->stride);
+    else
+        memcpy(out->stride, out->kernel, sizeof out->stride);
+    an_in_axes(b, n, 3, axes, 0, out->pad);
+    if (dilation >= 0) an_in_axes(b, n, dilation, axes, 1, out->dilation);
+    for (int k = 0; k < 3; k++) {
+        if (out->kernel[k] < 1 || out->stride[k] < 1 || out->dilation[k] < 1 || out->pad[k] < 0)
+            return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
+        if (out->pad[k] > ((int64_t)out->dilation[k] * (out->kernel[k] - 1) + 1) / 2)
+            return an_build_refuse(b, AN_E_IO, "padding of more than half a window; the file is damaged");
+    }
+    return AN_OK;
 }
 
 /* x without a batch axis gets one of length 1. */
@@ -110,11 +131,17 @@ static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool s
 
 static an_window window_of(const an_build *b, const an_pt2_node *n, int rank, int stride, int pad, int dilation)
 {
-    an_window s = {.groups = 1};
-    pair(b, n, stride, rank, 1, &s.stride_h, &s.stride_w);
-    if (pad >= 0) pair(b, n, pad, rank, 0, &s.pad_h, &s.pad_w);
-    pair(b, n, dilation, rank, 1, &s.dilation_h, &s.dilation_w);
-    return s;
+    int steps[3], border[3] = {0, 0, 0}, apart[3];
+    an_in_axes(b, n, stride, rank - 2, 1, steps);
+    if (pad >= 0) an_in_axes(b, n, pad, rank - 2, 0, border);
+    an_in_axes(b, n, dilation, rank - 2, 1, apart);
+    return (an_window){.stride_h = steps[1],
+                       .stride_w = steps[2],
+                       .pad_h = border[1],
+                       .pad_w = border[2],
+                       .dilation_h = apart[1],
+                       .dilation_w = apart[2],
+                       .groups = 1};
 }
 
 static int weight_rank(an_build *b, const an_pt2_node *n)
@@ -194,25 +221,24 @@ static an_status transposed(an_build *b, const an_pt2_node *n, int stride, int p
     an_built_value x = an_in_value(b, n, 0);
     an_tensor *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
     const int rank = an_rank(w);
-    int sh, sw, ph, pw, eh, ew, dh, dw;
+    int extras[3];
     if (rank != 3 && rank != 4)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one and two are known", rank - 2);
-    pair(b, n, stride, rank, 1, &sh, &sw);
-    pair(b, n, pad, rank, 0, &ph, &pw);
-    pair(b, n, extra, rank, 0, &eh, &ew);
-    pair(b, n, dilation, rank, 1, &dh, &dw);
+    const an_window f = window_of(b, n, rank, stride, pad, dilation); /* of the convolution whose gradient it is */
+    an_in_axes(b, n, extra, rank - 2, 0, extras);
     const int64_t g = an_in_int(b, n, groups_at), I = an_dim(w, 0), Og = an_dim(w, 1);
-    if (g < 1 || g > AN_MAX(I, 1) || I % g != 0 || sh < 1 || sw < 1)
+    if (g < 1 || g > AN_MAX(I, 1) || I % g != 0 || f.stride_h < 1 || f.stride_w < 1)
         return an_build_refuse(b, AN_E_IO, "groups or strides; the file is damaged");
     const int64_t KH = rank == 4 ? an_dim(w, 2) : 1, KW = an_dim(w, rank - 1);
     const bool alone = add_batch(&x, rank);
     w = an_reshape_at(AN_AT, w, AN_SHAPE(g, I / g, Og, KH, KW));
     w = an_permute_at(AN_AT, w, AN_SHAPE(0, 2, 3, 4, 1)); /* [g,O/g,KH,KW,I/g] */
     w = an_flip_at(AN_AT, an_reshape_at(AN_AT, w, AN_SHAPE(g * Og, KH, KW, I / g)), AN_AXIS(1) | AN_AXIS(2));
-    an_tensor *in = an_spread(an_spread(an_nhwc(&x), 1, sh), 2, sw);
-    const int64_t bh = dh * (KH - 1) - ph, bw = dw * (KW - 1) - pw;
-    in = an_pad_or_cut(an_pad_or_cut(in, 1, bh, bh + eh), 2, bw, bw + ew);
-    const an_window s = {.stride_h = 1, .stride_w = 1, .dilation_h = dh, .dilation_w = dw, .groups = (int)g};
+    an_tensor *in = an_spread(an_spread(an_nhwc(&x), 1, f.stride_h), 2, f.stride_w);
+    const int64_t h = f.dilation_h * (KH - 1) - f.pad_h, v = f.dilation_w * (KW - 1) - f.pad_w;
+    in = an_pad_or_cut(an_pad_or_cut(in, 1, h, h + extras[1]), 2, v, v + extras[2]);
+    const an_window s = {
+        .stride_h = 1, .stride_w = 1, .dilation_h = f.dilation_h, .dilation_w = f.dilation_w, .groups = (int)g};
     w = an_narrow(b, w);
     put(b, n, an_conv2d_at(AN_AT, an_narrow(b, in), w, bias, s), rank);
     if (alone) drop_batch(b, n);
@@ -253,20 +279,17 @@ int64_t an_ceil_extra(int64_t length, int kernel, int stride, int pad, int dilat
     return AN_MAX(0, (windows - 1) * stride + reach - (length + 2 * pad));
 }
 
-static an_window pool_window(const an_build *b, const an_pt2_node *n, int rank)
+an_window an_window_of_planes(const an_windows *w)
 {
-    an_window s = {.groups = 1};
-    int64_t any[3];
-    pair(b, n, 1, rank, 1, &s.kernel_h, &s.kernel_w);
-    if (an_in_ints(b, n, 2, any, 3) > 0) {
-        pair(b, n, 2, rank, 1, &s.stride_h, &s.stride_w);
-    } else {
-        s.stride_h = s.kernel_h;
-        s.stride_w = s.kernel_w;
-    }
-    pair(b, n, 3, rank, 0, &s.pad_h, &s.pad_w);
-    s.dilation_h = s.dilation_w = 1;
-    return s;
+    return (an_window){.kernel_h = w->kernel[1],
+                       .kernel_w = w->kernel[2],
+                       .stride_h = w->stride[1],
+                       .stride_w = w->stride[2],
+                       .pad_h = w->pad[1],
+                       .pad_w = w->pad[2],
+                       .dilation_h = w->dilation[1],
+                       .dilation_w = w->dilation[2],
+                       .groups = 1};
 }
 
 static bool reads(const an_pt2_arg *a, int32_t value)
@@ -307,11 +330,10 @@ an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
     an_built_value x = an_in_value(b, n, 0);
     const int rank = strstr(n->target, "1d") ? 3 : 4;
     const bool alone = add_batch(&x, rank);
-    an_window s = pool_window(b, n, rank);
-    pair(b, n, 4, rank, 1, &s.dilation_h, &s.dilation_w);
+    an_windows windows;
+    AN_TRY(an_in_windows(b, n, rank - 2, 4, &windows));
+    const an_window s = an_window_of_planes(&windows);
     an_tensor *in = an_nhwc(&x);
-    if (s.kernel_h < 1 || s.kernel_w < 1 || s.stride_h < 1 || s.stride_w < 1)
-        return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
     if (an_in_bool(b, n, 5)) { /* padding that never wins, at the end alone */
         const int64_t h = an_ceil_extra(an_dim(in, 1), s.kernel_h, s.stride_h, s.pad_h, s.dilation_h);
         const int64_t w = an_ceil_extra(an_dim(in, 2), s.kernel_w, s.stride_w, s.pad_w, s.dilation_w);
@@ -328,10 +350,10 @@ an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
     an_built_value x = an_in_value(b, n, 0);
     const int rank = strstr(n->target, "1d") ? 3 : 4;
     const bool alone = add_batch(&x, rank), ceil = an_in_bool(b, n, 4), pads = an_in_bool(b, n, 5);
-    an_window s = pool_window(b, n, rank);
+    an_windows windows;
+    AN_TRY(an_in_windows(b, n, rank - 2, -1, &windows));
+    const an_window s = an_window_of_planes(&windows);
     an_tensor *in = an_nhwc(&x);
-    if (s.kernel_h < 1 || s.kernel_w < 1 || s.stride_h < 1 || s.stride_w < 1)
-        return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
     const int64_t H = an_dim(in, 1), W = an_dim(in, 2);
     const int64_t h = ceil ? an_ceil_extra(H, s.kernel_h, s.stride_h, s.pad_h, 1) : 0;
     const int64_t w = ceil ? an_ceil_extra(W, s.kernel_w, s.stride_w, s.pad_w, 1) : 0;
@@ -500,9 +522,9 @@ an_status an_rule_adaptive_avg_pool(an_build *b, const an_pt2_node *n)
     const int rank = strstr(n->target, "1d") ? 3 : 4;
     const bool alone = add_batch(&x, rank);
     const resample each[2] = {{.kind = BY_MEANS}, {.kind = BY_MEANS}};
-    int h, w;
-    pair(b, n, 1, rank, 1, &h, &w);
-    AN_TRY(resampled(b, n, x, rank == 3 ? (int64_t[]){w} : (int64_t[]){h, w}, each));
+    int out[3];
+    an_in_axes(b, n, 1, rank - 2, 1, out);
+    AN_TRY(resampled(b, n, x, rank == 3 ? (int64_t[]){out[2]} : (int64_t[]){out[1], out[2]}, each));
     if (alone) drop_batch(b, n);
     return AN_OK;
 }

@@ -90,6 +90,20 @@ bool an_result_read(const an_build *b, const an_pt2_node *n, int k);
 /* Result 1 of a maximum over windows of the last `axes` axes, where it is read: the positions. */
 an_status an_positions_of_maxima(an_build *b, const an_pt2_node *n, int axes);
 
+/* Windows of pools, along D, H and W; along an axis that is not there the kernel is 1. */
+typedef struct an_windows {
+    int kernel[3], stride[3], pad[3], dilation[3];
+} an_windows;
+
+/* Argument i, one number or one an axis, along D, H and W of which the last `axes` are there; `missing` elsewhere and where the list is
+ * empty. Numbers are within -1 .. 2^20. */
+void an_in_axes(const an_build *b, const an_pt2_node *n, int i, int axes, int missing, int out[3]);
+/* Arguments 1, 2 and 3 of a pool, kernel_size, stride (none: kernel_size) and padding, and argument `dilation` (-1: 1); refused where
+ * PyTorch refuses them. */
+an_status an_in_windows(an_build *b, const an_pt2_node *n, int axes, int dilation, an_windows *out);
+/* Those over H and W. */
+an_window an_window_of_planes(const an_windows *w);
+
 /* Windows: zeros between the elements of an axis; an axis with zeros at its ends, or cut where a number is negative; what ceil_mode adds at
  * the end; means of windows as adaptive pools have them, NULL: the axis is too long. */
 an_tensor *an_spread(an_tensor *x, int axis, int stride);
