@@ -17,6 +17,7 @@
  *              FAKE_CUDA_STRAY  N: the Nth kernel writes the byte before its last pointer
  *              FAKE_CUDA_LOG   where misuse and, at the end, what was left behind are written, a line each */
 #define _GNU_SOURCE
+#include "fake_entries.h"
 #include <ctype.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -676,25 +677,16 @@ EXPORT int cuModuleGetFunction(thing **out, thing *m, const char *name)
 {
     CALL("cuModuleGetFunction");
     if (!is(m, MODULE, "cuModuleGetFunction")) DONE(INVALID_HANDLE);
-    static const char *const words[] = {"KERNEL", "ENTRY", "KERNEL_OF_CLUSTERS"};
-    const char *at = NULL;
-    for (size_t i = 0; i < sizeof words / sizeof *words && !at; i++) {
-        char want[96];
-        snprintf(want, sizeof want, "\nAN_%s(%s,", words[i], name);
-        at = strstr(m->text, want);
-        /* scatter.inc has an entry for exact mode and one for other modes: the one that is compiled */
-        if (at && at - m->text > 13 && !memcmp(at - 13, "\n#if AN_EXACT", 13) && strstr(m->text, "#define AN_EXACT 0"))
-            at = strstr(at + 1, want);
-    }
-    if (!at) {
-        complain("cuModuleGetFunction: there is no %s", name);
-        DONE(NOT_FOUND);
-    }
+    int count;
+    const char *at = find_entry(m->text, name, &count);
+    if (!at) complain("cuModuleGetFunction: there is no %s", name);
+    if (count > 1) complain("cuModuleGetFunction: there are %d of %s", count, name);
+    if (count != 1) DONE(NOT_FOUND);
     thing *f = *out = new_thing(FUNCTION);
     if (!f) DONE(INVALID_VALUE);
     snprintf(f->name, sizeof f->name, "%s", name);
     f->follows = strstr(m->text, "#define AN_FOLLOW 1\n") && strstr(m->text, "AN_AWAIT();");
-    at = strchr(strchr(at + 11, ')'), '(');
+    at = strchr(strchr(at, ')'), '(');
     read_params(m->text, at, f);
     DONE(0);
 }
