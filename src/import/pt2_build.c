@@ -286,19 +286,48 @@ an_status an_in_write(an_build *b, const an_pt2_node *n, int i, an_tensor *t)
     return n->arg[i].kind == AN_ARG_TENSOR ? write_value(b, n->arg[i].value, t, false) : AN_OK;
 }
 
-/* Whether a result of the node shares memory with the first argument: reshape copies what is not contiguous, and `to` and contiguous() what
- * gets another dtype or another order in memory. */
+/* Whether both have one order in memory: what is moved to another dtype or order is a copy, else it is the tensor itself. */
+static bool lies_alike(const an_pt2_value *from, const an_pt2_value *to)
+{
+    bool alike = from->rank == to->rank && from->torch_dtype == to->torch_dtype;
+    for (int i = 0; alike && i < from->rank; i++) alike = from->dim[i] == 1 || from->step[i] == to->step[i];
+    return alike;
+}
+
+/* Whether the elements of `from`, in their order, have the shape of `to` without being moved: each run of axes of `from` that follow one
+ * another in memory is some axes of `to`. PyTorch's reshape is then a view. */
+static bool folds(const an_pt2_value *from, const an_pt2_value *to)
+{
+    int k = to->rank;
+    for (int i = from->rank; i-- > 0;) {
+        uint64_t run = (uint64_t)from->dim[i], got = 1; /* of a damaged file: modulo 2^64 */
+        if (run == 1) continue;
+        for (int j = i; i > 0; i--) {
+            const uint64_t length = (uint64_t)from->dim[i - 1];
+            if (length == 0) return true;
+            if (length != 1 && (uint64_t)from->step[i - 1] != run * (uint64_t)from->step[j]) break;
+            if (length != 1) run *= length;
+        }
+        while (k > 0 && (got < run || to->dim[k - 1] == 1)) got *= (uint64_t)to->dim[--k];
+        if (got != run) return run == 0;
+    }
+    return true;
+}
+
+/* Whether a result of the node shares memory with the first argument. */
 static bool is_view(const an_build *b, const an_pt2_node *n)
 {
     if (n->rule->kind != AN_VIEW || n->arg[0].kind != AN_ARG_TENSOR) return false;
-    const bool moves = strncmp(n->target, "aten.to.", 8) == 0 || strncmp(n->target, "aten.contiguous.", 16) == 0;
-    if (!moves && !strstr(n->target, "reshape") && !strstr(n->target, "flatten") && !strstr(n->target, "ravel"))
-        return true;
-    const int copy_at = strstr(n->target, "dtype_layout") ? 6 : strstr(n->target, "device") ? 4 : 3;
-    if (strncmp(n->target, "aten.to.", 8) == 0 && an_in_bool(b, n, copy_at)) return false;
     const int32_t id = result_id(n, 0);
     const an_pt2_value *const from = &b->g->value[n->arg[0].value], *const to = id >= 0 ? &b->g->value[id] : from;
-    return from->contiguous && (!moves || (to->contiguous && to->torch_dtype == from->torch_dtype));
+    if (strncmp(n->target, "aten.to.", 8) == 0) {
+        const int copy_at = strstr(n->target, "dtype_layout") ? 6 : strstr(n->target, "device") ? 4 : 3;
+        return !an_in_bool(b, n, copy_at) && lies_alike(from, to);
+    }
+    if (strncmp(n->target, "aten.contiguous.", 16) == 0) return lies_alike(from, to);
+    if (strstr(n->target, "ravel")) return from->contiguous;
+    if (strstr(n->target, "reshape") || strstr(n->target, "aten.flatten")) return folds(from, to);
+    return true;
 }
 
 /* The results of the node are views of its argument `at`. */

@@ -60,7 +60,8 @@ static an_status read_meta(reader *r, const char *name, an_pt2_value *v)
         if (v->dim[i] < 0 || v->dim[i] > INT32_MAX) return damaged(r, "a size is out of range");
         const json_t *stride = json_array_get(strides, i), *step = json_object_get(stride, "as_int");
         if (!step) step = json_object_get(json_object_get(json_object_get(stride, "as_expr"), "hint"), "as_int");
-        if (v->dim[i] != 1 && json_is_integer(step) && json_integer_value(step) != expected) v->contiguous = false;
+        v->step[i] = json_is_integer(step) ? json_integer_value(step) : expected;
+        if (v->dim[i] != 1 && v->step[i] != expected) v->contiguous = false;
         expected = v->dim[i] > 0 && expected < INT64_MAX / v->dim[i] ? expected * v->dim[i] : 0;
     }
     return AN_OK;

@@ -51,6 +51,8 @@ typedef struct an_pt2_value {
     int torch_dtype, rank;
     int64_t dim[AN_PT2_MAX_RANK];   /* of a symbolic axis: the size that it was exported with */
     bool symbolic[AN_PT2_MAX_RANK]; /* which axes may have another size */
+    int64_t step
+        [AN_PT2_MAX_RANK]; /* between neighbours in PyTorch's memory, at the size of the export; of an axis of length 1: any */
     bool contiguous;
 } an_pt2_value;
 
