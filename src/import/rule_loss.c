@@ -18,10 +18,11 @@ static an_tensor *classes_last(an_tensor *x)
 }
 
 typedef struct classes {
-    an_tensor *labels, *valid; /* i32 and bool [N,d...]; ignored labels are -1 */
-    an_tensor *known;          /* 1, or NaN where the label is neither a class nor ignored, which PyTorch refuses */
-    an_tensor *hot;            /* bool [N,d...,C] */
-    an_tensor *weight;         /* [N,d...]: of each label's class; NULL: 1 */
+    an_tensor *labels,
+        *valid; /* i32 and bool [N,d...]; ignored labels are -1, and what is no class is 0: a NaN reaches its gradient */
+    an_tensor *known;  /* 1, or NaN where the label is neither a class nor ignored, which PyTorch refuses */
+    an_tensor *hot;    /* bool [N,d...,C] */
+    an_tensor *weight; /* [N,d...]: of each label's class; NULL: 1 */
 } classes;
 
 static classes read_labels(an_build *b, an_tensor *scores, an_tensor *labels, an_tensor *weight, int64_t ignore)
@@ -29,17 +30,18 @@ static classes read_labels(an_build *b, an_tensor *scores, an_tensor *labels, an
     classes c;
     labels = an_as(labels, AN_I32);
     c.valid = an_ne_at(AN_AT, labels, an_num(labels, b->cx, (double)ignore));
-    c.labels = an_where_at(AN_AT, c.valid, labels, an_num(labels, b->cx, -1));
     an_shape s = an_shape_of(labels);
     if (s.rank < 8) s.dim[s.rank++] = 1;
     const an_shape all = an_shape_of(scores);
-    an_tensor *label = an_reshape_at(AN_AT, c.labels, s);
-    c.hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, all, all.rank - 1), label);
     an_tensor *zero_id = an_num(labels, b->cx, 0),
               *classes = an_num(labels, b->cx, (double)an_dim(scores, all.rank - 1));
     an_tensor *from_zero = an_ge_at(AN_AT, labels, zero_id), *below = an_lt_at(AN_AT, labels, classes);
     an_tensor *in = an_and_at(AN_AT, from_zero, below);
     an_tensor *good = an_or_at(AN_AT, in, an_not_at(AN_AT, c.valid));
+    an_tensor *of_class = an_where_at(AN_AT, in, labels, zero_id);
+    c.labels = an_where_at(AN_AT, c.valid, of_class, an_num(labels, b->cx, -1));
+    an_tensor *label = an_reshape_at(AN_AT, c.labels, s);
+    c.hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, all, all.rank - 1), label);
     an_tensor *one = an_num(scores, b->cx, 1), *nan = an_num(scores, b->cx, NAN);
     c.known = an_where_at(AN_AT, good, one, nan);
     c.weight = NULL;

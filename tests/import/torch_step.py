@@ -185,7 +185,9 @@ def a_label_that_is_no_class_is_a_loss_of_nan_and_no_update():
     wrong, far, ignored = y.clone(), y.clone(), y.clone()
     wrong[2], far[0], ignored[1] = 4, -3, -100
     for loss in (F.cross_entropy, lambda s, t: F.cross_entropy(s, t, reduction="sum"), lambda s, t: F.nll_loss(F.log_softmax(s, 1), t),
-                 nn.CrossEntropyLoss(weight=torch.rand(4) + 0.5)):
+                 lambda s, t: F.nll_loss(F.log_softmax(s, 1), t, reduction="sum"), lambda s, t: F.cross_entropy(s, t, reduction="none").sum(),
+                 lambda s, t: F.cross_entropy(s, t, reduction="sum", label_smoothing=0.1), nn.CrossEntropyLoss(weight=torch.rand(4) + 0.5),
+                 nn.CrossEntropyLoss(weight=torch.rand(4) + 0.5, reduction="sum")):
         step = anneal.torch.step(perceptron(), (x, y), loss=loss)
         for labels in (wrong, far):
             assert step(x, labels).isnan() and step.norm != step.norm and step.updates == 0
