@@ -11,6 +11,7 @@
 #include "codegen/gpu_step.h"
 #include "codegen/render.h"
 #include "codegen/cuda_modules.h"
+#include "codegen/used_functions.h"
 #include "cuda/rotated_case.h"
 #include "shim/nvrtc.h"
 
@@ -18,9 +19,33 @@ static nvrtc compiler;
 static int compiled, seen_units, hopper_units, n_fused;
 static an_map seen;
 
+/* The text as nvrtc.c hands it on, without unused functions and with --minimal, is the same machine code as all of it. */
+static void check_used(const char *text, const char *what, const char *arch, bool fmad)
+{
+    char target[64], *log[2] = {NULL, NULL}, *cubin[2];
+    size_t bytes[2] = {0, 0};
+    an_text used = {0};
+    snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
+    const char *const options[] = {target, "--std=c++17", fmad ? "--fmad=true" : "--fmad=false", "--ftz=true",
+                                   "--minimal"};
+    int major = 0, minor = 0;
+    compiler.version(&major, &minor);
+    assert_true(an_used_functions(text, &used));
+    assert_true(used.len < strlen(text));
+    cubin[0] = nvrtc_run(&compiler, text, "anneal.cu", options, 4, &bytes[0], &log[0]);
+    cubin[1] =
+        nvrtc_run(&compiler, used.data, "anneal.cu", options, major > 12 || minor >= 8 ? 5 : 4, &bytes[1], &log[1]);
+    if (!cubin[0] || !cubin[1]) fail_msg("%s for %s: %s", what, arch, log[1] ? log[1] : "no log");
+    if (bytes[0] != bytes[1] || memcmp(cubin[0], cubin[1], bytes[0]))
+        fail_msg("%s for %s: other code without unused functions", what, arch);
+    for (int i = 0; i < 2; i++) free(cubin[i]), free(log[i]);
+    an_text_free(&used);
+}
+
 static void take(const an_text *text, const char *what, bool fmad)
 {
     static const int archs[] = {80, 90, 100};
+    char arch[16];
     uint64_t known;
     assert_false(text->failed);
     uint64_t key = an_hash(text->data, text->len, fmad);
@@ -35,6 +60,8 @@ static void take(const an_text *text, const char *what, bool fmad)
             fail_msg("%s for sm_%d: %s", what, archs[a], log ? log : "no log");
         free(cubin);
         free(log);
+        snprintf(arch, sizeof arch, "sm_%d", archs[a]);
+        check_used(text->data, what, arch, fmad);
         compiled++;
     }
 }
@@ -70,6 +97,7 @@ static void take_for_hopper(const an_plan *p, const an_plan_step *st)
         char *cubin = nvrtc_cubin_for(&compiler, text.data, "attention", "sm_90a", 1, &log);
         if (!cubin || !log || strstr(log, "warning")) fail_msg("attention for sm_90a: %s", log ? log : "no log");
         free(cubin), free(log);
+        check_used(text.data, "attention", "sm_90a", true);
         compiled++, hopper_units++;
     }
     an_text_free(&text);
@@ -93,6 +121,7 @@ static void compile_fused(const an_plan *p, const an_plan_step *st)
             char *cubin = nvrtc_cubin_for(&compiler, text.data, "a GEMM", "sm_90a", 0, &log);
             if (!cubin || !log || strstr(log, "warning")) fail_msg("a fused epilogue: %s", log ? log : "no log");
             free(cubin), free(log);
+            check_used(text.data, "a GEMM", "sm_90a", false);
             compiled++;
         }
     }

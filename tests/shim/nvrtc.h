@@ -77,25 +77,31 @@ static inline int nvrtc_open(nvrtc *out, char *why, size_t room)
     return all ? 0 : -1;
 }
 
-/* Compiles `text` for `arch` ("sm_90a"); *log always gets what the compiler and ptxas printed. The cubin, or NULL.
- * free() both. fmad 0: no contraction. */
+/* Compiles `text`; *log always gets what the compiler and ptxas printed. The cubin and its size, or NULL. free() both. */
+static inline char *nvrtc_run(const nvrtc *n, const char *text, const char *name, const char *const *options,
+                              int n_options, size_t *bytes, char **log)
+{
+    void *program = NULL;
+    size_t n_log = 0;
+    char *cubin = NULL;
+    if (n->create(&program, text, name, 0, NULL, NULL)) return NULL;
+    int failed = n->compile(program, n_options, options);
+    n->log_bytes(program, &n_log);
+    *log = calloc(n_log + 1, 1);
+    if (*log) n->log(program, *log);
+    if (!failed && !n->cubin_bytes(program, bytes) && *bytes && (cubin = malloc(*bytes))) n->cubin(program, cubin);
+    n->destroy(&program);
+    return cubin;
+}
+/* For `arch` ("sm_90a"), with what ptxas says of registers. fmad 0: no contraction. */
 static inline char *nvrtc_cubin_for(const nvrtc *n, const char *text, const char *name, const char *arch, int fmad,
                                     char **log)
 {
     char target[64];
+    size_t bytes;
     snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
     const char *const options[] = {target, "--std=c++17", fmad ? "--fmad=true" : "--fmad=false", "--ptxas-options=-v"};
-    void *program = NULL;
-    size_t bytes = 0;
-    char *cubin = NULL;
-    if (n->create(&program, text, name, 0, NULL, NULL)) return NULL;
-    int failed = n->compile(program, sizeof options / sizeof *options, options);
-    n->log_bytes(program, &bytes);
-    *log = calloc(bytes + 1, 1);
-    if (*log) n->log(program, *log);
-    if (!failed && !n->cubin_bytes(program, &bytes) && bytes && (cubin = malloc(bytes))) n->cubin(program, cubin);
-    n->destroy(&program);
-    return cubin;
+    return nvrtc_run(n, text, name, options, sizeof options / sizeof *options, &bytes, log);
 }
 static inline char *nvrtc_cubin(const nvrtc *n, const char *text, const char *name, int arch, int fmad, char **log)
 {

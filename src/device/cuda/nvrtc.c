@@ -12,6 +12,7 @@
 #include "platform/thread_pool.h"
 #include "device/kernel_cache.h"
 #include "device/cuda/cuda_internal.h"
+#include "codegen/used_functions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 enum { HEAD_BYTES = 13 + 16 + 1 + 16 + 1 };
 
 typedef struct options {
-    const char *flag[5];
+    const char *flag[6];
     int n;
     char arch[48];
     bool ptx;
@@ -44,6 +45,8 @@ static void options_for(const an_device *d, bool fmad, bool arch_specific, optio
     out->flag[2] = fmad ? "--fmad=true" : "--fmad=false"; /* contraction changes bits */
     out->flag[3] = "--ftz=true"; /* subnormals are zeros, as on the CPU in exact mode; elsewhere it saves time */
     out->n = 4;
+    /* the front end does not declare the run-time library, textures and surfaces; the code is the same */
+    if (d->nvrtc.major > 12 || d->nvrtc.minor >= 8) out->flag[out->n++] = "--minimal";
 }
 
 static void key_of(const an_device *d, an_cuda_module *u)
@@ -122,17 +125,14 @@ static char *log_of(const an_nvrtc *c, nvrtc_program p)
     return log;
 }
 
-static void compile_one(void *user, int64_t task, int thread)
+static void compile_with(const an_nvrtc *c, const an_device *d, an_cuda_module *u, const char *text)
 {
-    (void)thread;
-    const job *j = user;
-    an_cuda_module *u = j->module[task];
-    const an_nvrtc *c = &j->d->nvrtc;
     options o;
     nvrtc_program p = NULL;
-    options_for(j->d, u->fmad, u->arch_specific, &o);
-    if (c->program_new(&p, u->text, "anneal.cu", 0, NULL, NULL)) return;
+    options_for(d, u->fmad, u->arch_specific, &o);
+    if (c->program_new(&p, text, "anneal.cu", 0, NULL, NULL)) return;
     if (c->compile(p, o.n, o.flag)) {
+        free(u->log);
         u->log = log_of(c, p);
     } else {
         size_t n = 0;
@@ -141,12 +141,26 @@ static void compile_one(void *user, int64_t task, int thread)
         if (image && !(o.ptx ? c->ptx(p, image) : c->cubin(p, image))) {
             u->image = image;
             u->image_bytes = n;
-            keep(j->d, u);
         } else {
             free(image);
         }
     }
     c->program_free(&p);
+}
+
+static void compile_one(void *user, int64_t task, int thread)
+{
+    const job *j = user;
+    an_cuda_module *u = j->module[task];
+    const an_nvrtc *own = &j->d->nvrtc;
+    an_text used = {0};
+    const bool shorter = an_used_functions(u->text, &used);
+    const char *text = shorter ? used.data : u->text;
+    (void)thread;
+    compile_with(own, j->d, u, text);
+    if (!u->image && shorter) compile_with(own, j->d, u, u->text); /* whose lines the log numbers */
+    if (u->image) keep(j->d, u);
+    an_text_free(&used);
 }
 
 /* The first line of a log with the word "error", else its first line. */
@@ -158,11 +172,20 @@ static void said(char *log, char *out, size_t capacity)
     snprintf(out, capacity, "%.*s", line ? (int)strcspn(line, "\n") : 7, line ? line : "nothing");
 }
 
+/* Long texts first: they take longest, and the last should be short. */
+static int compare_length(const void *a, const void *b)
+{
+    const an_cuda_module *const *x = a, *const *y = b;
+    const size_t m = strlen((*x)->text), n = strlen((*y)->text);
+    return m != n ? (m < n) - (m > n) : (*x > *y) - (*x < *y);
+}
+
 static an_status compile_missing(an_err *err, an_device *d, an_cuda_module **missing, int n)
 {
     an_pool *pool = NULL;
     AN_TRY(an_pool_open(err, AN_MIN(an_cores_available(), n), &pool));
     job j = {.d = d, .module = missing};
+    qsort(missing, (size_t)n, sizeof *missing, compare_length);
     an_pool_run(pool, n, compile_one, &j);
     an_pool_close(pool);
     int64_t removed;
