@@ -16,9 +16,23 @@ void *an_dl_open(an_err *err, const char *path); /* NULL and a sentence on failu
 void *an_dl_open_global(an_err *err, const char *path);
 void *an_dl_sym(void *lib, const char *name);
 void an_dl_close(void *lib); /* NULL is fine */
+
+/* A library loaded once more, with data and locks of its own, from a copy of its file in memory: the loader takes a file that it knows,
+ * and each link to it, for the library that is there already. Linux alone. */
+typedef struct an_dl_copy {
+    void *lib; /* NULL: none */
+    int file;
+} an_dl_copy;
+/* Bytes of the file of the library that holds the code or data at `address`: what a copy takes. 0: no copy can be made of it. */
+uint64_t an_dl_copy_bytes(const void *address);
+an_status an_dl_copy_open(an_err *err, const void *address, an_dl_copy *out);
+/* No thread may have a destructor of the copy's left to run. False: it stays in memory, as a library that asks for it does. */
+bool an_dl_copy_close(an_dl_copy *c);
+
 /* A number that tells builds of a library apart, from its file's size and time: of the library that holds the code or
  * data at `address`. 0: its file is not known. */
 uint64_t an_dl_build(const void *address);
+const char *an_dl_path(const void *address); /* of that library's file; NULL: not known */
 
 /* A function, and where its address goes in the caller's struct of function pointers. */
 typedef struct an_dl_symbol {

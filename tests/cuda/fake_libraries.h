@@ -38,6 +38,14 @@ EXPORT int nvrtcDestroyProgram(thing **p)
     CALL("nvrtcDestroyProgram");
     DONE(drop(*p, PROGRAM, "nvrtcDestroyProgram"));
 }
+/* With FAKE_NVRTC_COPIES=refuse a copy of this library (compilers.c) compiles nothing, and the library needs a while. */
+static int is_refusing_copy(void)
+{
+    Dl_info at;
+    const char *how = getenv("FAKE_NVRTC_COPIES");
+    return how && !strcmp(how, "refuse") && dladdr((const void *)is_refusing_copy, &at) &&
+           !strncmp(at.dli_fname, "/proc/", 6);
+}
 static int compiled;
 EXPORT int fake_compiled(void)
 {
@@ -84,6 +92,8 @@ EXPORT int nvrtcCompileProgram(thing *p, int n, const char *const *o)
     CALL("nvrtcCompileProgram");
     int arch = 0, fmad = 0;
     for (int i = 0; i < n; i++) arch |= !strncmp(o[i], "--gpu-architecture=", 19), fmad |= !strncmp(o[i], "--fmad=", 7);
+    if (is_refusing_copy()) DONE(7);
+    if (getenv("FAKE_NVRTC_COPIES")) usleep(1000);
     if (!arch || !fmad) complain("nvrtcCompileProgram: architecture and contraction must be said");
     static long texts;
     const long every = getenv("FAKE_NVRTC_EVERY") ? atol(getenv("FAKE_NVRTC_EVERY")) : 1;

@@ -184,6 +184,17 @@ static an_gating gates(const an_target *t, int64_t m, int64_t n, int64_t k)
 }
 
 /* An empty variable counts as unset. */
+static an_status read_compilers(an_err *err, an_device *d)
+{
+    const char *n = getenv("ANNEAL_CUDA_COMPILERS");
+    char *end = NULL;
+    const long long asked = n && *n ? strtoll(n, &end, 10) : 0;
+    if (n && *n && (*end || asked < 1 || asked > an_compilers_most()))
+        return an_fail(err, AN_E_USAGE, "ANNEAL_CUDA_COMPILERS is %.40s; it may be 1 to %d", n, an_compilers_most());
+    d->compilers = (int)asked;
+    return AN_OK;
+}
+
 static an_status read_variables(an_err *err, an_device *d)
 {
     static const char *const ways[] = {
@@ -198,6 +209,7 @@ static an_status read_variables(an_err *err, an_device *d)
         return an_fail(err, AN_E_USAGE,
                        "ANNEAL_CUDA_LAUNCH is %.40s; it may be graph (the default), chain, plain or sync", how);
     d->how = (an_cuda_how)way;
+    AN_TRY(read_compilers(err, d));
     if (!timeout || !*timeout) return AN_OK;
     d->timeout_s = strtod(timeout, &end);
     if (*end || !(d->timeout_s > 0) || !(d->timeout_s < 1e9))

@@ -2,6 +2,7 @@
  *     driver.c           the functions of NVIDIA's libraries, found at run time
  *     cuda.c             the device, its memory, its one stream, waiting
  *     nvrtc.c            kernel texts to machine code, and the cache of it
+ *     compilers.c        copies of NVRTC, which compile side by side
  *     lower_launches.c   a plan to a list of operations on the stream
  *     gemm_cublaslt.c    which GEMMs cuBLASLt runs, and how
  *     conv_cudnn.c       which convolutions cuDNN runs, and how
@@ -62,9 +63,11 @@ struct an_device {
     char name[64], cache_dir[900], note[512];
     int arch, multiprocessors; /* arch: 90 for compute capability 9.0 */
     bool has_lt, exact, tf32, lost, profile, guard;
-    bool hung;    /* lost with work that never ends: nothing is freed */
-    bool joining; /* a thread that NCCL keeps waiting for a rank that is gone */
-    bool follow;  /* short launches may begin while the one before them ends */
+    bool hung;        /* lost with work that never ends: nothing is freed */
+    bool joining;     /* a thread that NCCL keeps waiting for a rank that is gone */
+    bool follow;      /* short launches may begin while the one before them ends */
+    int compilers;    /* the most that compile side by side; 0: by the number of threads */
+    bool copies_stay; /* in memory when they are closed: no more are made */
     an_cuda_how how;
     double timeout_s; /* of one submit */
     char lost_text[1024];
@@ -118,6 +121,20 @@ typedef struct an_cuda_module {
 /* Compiles every module, or takes it from the cache, and loads it. */
 an_status an_cuda_compile(an_err *err, an_device *d, an_cuda_module *module, int n, an_load_stats *stats);
 void an_cuda_module_free(an_device *d, an_cuda_module *u);
+
+/* ---- compilers.c */
+typedef struct an_compilers an_compilers;
+int an_compilers_most(void);
+/* For so many texts on so many threads. NULL: there is no memory for more than the library itself. */
+an_compilers *an_compilers_open(an_device *d, int n_texts, int n_threads);
+/* The copy that this thread compiles with, loaded by its first text; NULL: the library itself. */
+const an_nvrtc *an_compilers_get(an_compilers *c, int thread);
+/* This thread's copy refused a text that the library compiled: it is not used again. */
+void an_compilers_refused(an_compilers *c, int thread);
+/* Why there are fewer than could be, once: for the run's log. */
+void an_compilers_note(an_device *d, const char *why);
+/* When every thread that used them has ended. */
+void an_compilers_close(an_device *d, an_compilers *c);
 
 /* ---- gemm_cublaslt.c: how a GEMM is run by cuBLASLt (or by one of our sm_90a kernels): layouts, casts before it, where its
  * result goes. */

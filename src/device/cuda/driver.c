@@ -178,6 +178,28 @@ an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out)
     return AN_OK;
 }
 
+void *an_nvrtc_builtins(const an_nvrtc *c)
+{
+    an_err quiet = {0};
+    char file[600];
+    const char *path = an_dl_path(an_dl_sym(c->library, "nvrtcVersion")), *name = path ? strrchr(path, '/') : NULL;
+    const int folder = name ? (int)(name - path) + 1 : 0;
+    const int n =
+        snprintf(file, sizeof file, "%.*slibnvrtc-builtins.so.%d.%d", folder, path ? path : "", c->major, c->minor);
+    return n > 0 && n < (int)sizeof file ? an_dl_open(&quiet, file) : NULL;
+}
+
+an_status an_nvrtc_fill(an_err *err, void *library, const an_nvrtc *like, an_nvrtc *out)
+{
+    static const an_dl_symbol symbols[] = {AN_CUDA_NVRTC(NVRTC_SYMBOL)};
+    *out = *like;
+    out->library = library;
+    const char *missing = an_dl_fill(library, symbols, AN_COUNT(symbols), out);
+    if (missing) return an_fail(err, AN_E_ENV, "a copy of %s has no %s", like->path, missing);
+    if (out->compile == like->compile) return an_fail(err, AN_E_ENV, "a copy of %s is the library itself", like->path);
+    return AN_OK;
+}
+
 an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out)
 {
     static const an_dl_symbol symbols[] = {AN_CUDA_LT(LT_SYMBOL)};

@@ -311,6 +311,10 @@ typedef struct an_nccl {
  * survive being unloaded while its threads run. `newest`: the highest major version whose code the driver accepts. */
 an_status an_cuda_driver_find(an_err *err, an_cuda_driver *out);
 an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out);
+/* The functions of a copy of NVRTC. The library that they load when they compile is found beside the original's file alone:
+ * an_nvrtc_builtins loads it, for the copies to find it there already (NULL: it is elsewhere). */
+an_status an_nvrtc_fill(an_err *err, void *library, const an_nvrtc *like, an_nvrtc *out);
+void *an_nvrtc_builtins(const an_nvrtc *c);
 an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out);
 an_status an_cudnn_find(an_err *err, an_cudnn *out);
 an_status an_nccl_find(an_err *err, an_nccl *out);

@@ -1,7 +1,8 @@
 /* nvrtc.c: compiles kernel texts to machine code for this GPU with NVRTC, and keeps the result on disk.
  *
  * Owns:      the compiler's options, the threads it runs on, the cache's entries, modules.
- * Does not:  decide what is compiled: lower_launches.c passes the texts of a plan, each once.
+ * Does not:  decide what is compiled (lower_launches.c passes the texts of a plan, each once), or how many compilers there
+ *            are (compilers.c).
  *
  * An entry of the cache is KEY.cubin: a line "anneal cubin CHECK HASH\n", then the code. KEY and CHECK are two hashes of
  * (text, architecture, options, NVRTC's version and build); HASH is that of the code. An entry that does not match is
@@ -115,6 +116,7 @@ static void keep(const an_device *d, const an_cuda_module *u)
 typedef struct job {
     an_device *d;
     an_cuda_module **module;
+    an_compilers *compilers;
 } job;
 
 static char *log_of(const an_nvrtc *c, nvrtc_program p)
@@ -152,12 +154,14 @@ static void compile_one(void *user, int64_t task, int thread)
 {
     const job *j = user;
     an_cuda_module *u = j->module[task];
-    const an_nvrtc *own = &j->d->nvrtc;
+    const an_nvrtc *own = &j->d->nvrtc, *copy = an_compilers_get(j->compilers, thread);
     an_text used = {0};
     const bool shorter = an_used_functions(u->text, &used);
     const char *text = shorter ? used.data : u->text;
-    (void)thread;
-    compile_with(own, j->d, u, text);
+    if (copy) compile_with(copy, j->d, u, text);
+    const bool refused = copy && !u->image;
+    if (!u->image) compile_with(own, j->d, u, text);
+    if (refused && u->image) an_compilers_refused(j->compilers, thread);
     if (!u->image && shorter) compile_with(own, j->d, u, u->text); /* whose lines the log numbers */
     if (u->image) keep(j->d, u);
     an_text_free(&used);
@@ -184,10 +188,11 @@ static an_status compile_missing(an_err *err, an_device *d, an_cuda_module **mis
 {
     an_pool *pool = NULL;
     AN_TRY(an_pool_open(err, AN_MIN(an_cores_available(), n), &pool));
-    job j = {.d = d, .module = missing};
+    job j = {.d = d, .module = missing, .compilers = an_compilers_open(d, n, an_pool_threads(pool))};
     qsort(missing, (size_t)n, sizeof *missing, compare_length);
     an_pool_run(pool, n, compile_one, &j);
     an_pool_close(pool);
+    an_compilers_close(d, j.compilers);
     int64_t removed;
     an_cache_trim(d->cache_dir, an_cache_limit(), &removed);
     for (int i = 0; i < n; i++) {
