@@ -570,6 +570,15 @@ PLACES_3D = {f"volume_{m}_{p}_{c}": (lambda m, p, c: lambda x: F.grid_sample(x, 
 PLACES_3D |= {"unpool": lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2), "unpool_overlapping": lambda x: F.max_unpool3d(*F.max_pool3d(x, 3, 2, 1, return_indices=True), 3, 2, 1, output_size=x.shape)}
 
 
+# Of x [2,3,4]; an identity keeps matrices regular.
+_EYE = torch.eye(3)
+MATRICES = {"inv_ex": lambda x: torch.linalg.inv_ex(x[..., :3] + 4 * _EYE)[0], "solve_ex": lambda x: torch.linalg.solve_ex(x[..., :3] + 4 * _EYE, x)[0], "solve_ex_right": lambda x: torch.linalg.solve_ex(x[..., :3] + 4 * _EYE, x.mT, left=False)[0], "cholesky_ex": lambda x: torch.linalg.cholesky_ex(x @ x.mT + _EYE)[0], "cholesky_ex_upper": lambda x: torch.linalg.cholesky_ex(x @ x.mT + _EYE, upper=True)[0],
+            "cholesky_solve": lambda x: torch.cholesky_solve(x, x[..., :3].tril() + 3 * _EYE), "cholesky_solve_upper": lambda x: torch.cholesky_solve(x, x[..., :3].triu() + 3 * _EYE, upper=True), "cholesky_inverse": lambda x: torch.cholesky_inverse(x[..., :3].tril() + 3 * _EYE), "cholesky_inverse_upper": lambda x: torch.cholesky_inverse(x[..., :3].triu() + 3 * _EYE, upper=True),
+            "triangle_other": lambda x: torch.cholesky_solve(x, x[..., :3] + 3 * _EYE),
+            "vander": lambda x: torch.linalg.vander(x), "vander_more": lambda x: torch.linalg.vander(x[0] * (x[0] > 0), N=6), "dist": lambda x: torch.dist(x[0], x[1, :1]), "dist_zero": lambda x: torch.dist(x, x * 1.0), "dist_1": lambda x: torch.dist(x[0], x[1], 1), "dist_3": lambda x: torch.dist(x[0], x[1], 3), "dist_inf": lambda x: torch.dist(x[0], x[1], torch.inf), "dist_none": lambda x: torch.dist(x[0].detach(), x[1].detach(), 0) + x,
+            "norm_all": lambda x: torch.linalg.norm(x), "norm_plane": lambda x: torch.linalg.norm(x, dim=(0, 2), keepdim=True), "norm_row": lambda x: torch.linalg.norm(x, 3, dim=1), "norm_list": lambda x: torch.linalg.norm(x[0, 0], torch.inf), "norm_least": lambda x: torch.linalg.norm(x, -torch.inf, dim=-1), "norm_zero": lambda x: torch.linalg.norm(x * 0, dim=2), "norm_fro": lambda x: torch.linalg.norm(x, "fro", dim=(1, 2)) + torch.linalg.norm(x[0], "fro")}
+
+
 # A write in place through a view that has all elements, maybe in another order: of a tensor [2,3,4]; and what is no view.
 def _through(view, x):
     y = x * 2
@@ -614,6 +623,7 @@ def fixtures():
     yield "special", Cases(list(SPECIAL.values())), (CORNERS,)
     yield "special2", Cases(list(SPECIAL_2.values())), (draw(4, 6), draw(4, 6, seed=5))
     yield "drawn", Cases(list(DRAWN.values())), (draw(700, 4),)
+    yield "matrices", Cases(list(MATRICES.values())), (draw(2, 3, 4),)
     yield "written", Cases(list(WRITTEN.values())), (draw(2, 3, 4),)
     yield "places", Cases(list(PLACES.values())), (draw(2, 3, 8, 6),)
     yield "places3d", Cases(list(PLACES_3D.values())), (draw(1, 3, 4, 4, 4),)

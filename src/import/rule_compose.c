@@ -402,6 +402,83 @@ an_status an_rule_cholesky(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* Whether it failed, result k, is not computed: where it did, the result is infinite or NaN. */
+static an_status failure_unread(an_build *b, const an_pt2_node *n, int k)
+{
+    return an_results_unread(b, n, k, "whether it failed is read; the result alone is known");
+}
+
+an_status an_rule_inverse_ex(an_build *b, const an_pt2_node *n)
+{
+    AN_TRY(failure_unread(b, n, 1));
+    return an_rule_inverse(b, n);
+}
+
+an_status an_rule_linalg_solve_ex(an_build *b, const an_pt2_node *n)
+{
+    AN_TRY(failure_unread(b, n, 1));
+    return an_rule_linalg_solve(b, n);
+}
+
+an_status an_rule_cholesky_ex(an_build *b, const an_pt2_node *n)
+{
+    AN_TRY(failure_unread(b, n, 1));
+    return an_rule_cholesky(b, n);
+}
+
+static an_tensor *by_triangle(an_tensor *l, an_tensor *y, bool upper)
+{
+    return an_trisolve_at(AN_AT, l, an_trisolve_at(AN_AT, l, y, upper, upper), upper, !upper);
+}
+
+/* The X of A X = y, where `l` is A's triangle: A = l l^T, or with `upper` l^T l. The other triangle of l is not read; but as PyTorch has it,
+ * the gradient is that of the product, which has all of l: y less the product's change, which is 0. */
+static an_tensor *solved_by_triangle(an_tensor *l, an_tensor *y, bool upper)
+{
+    an_tensor *held = an_detach_at(AN_AT, l), *x = by_triangle(held, an_detach_at(AN_AT, y), upper);
+    an_tensor *first = an_matmul_at(AN_AT, upper ? l : turned(l), x);
+    an_tensor *product = an_matmul_at(AN_AT, upper ? turned(l) : l, first);
+    an_tensor *change = an_sub_at(AN_AT, product, an_detach_at(AN_AT, product));
+    return by_triangle(held, an_sub_at(AN_AT, y, change), upper);
+}
+
+/* self input2 upper: input2 is the triangle; there are as many of them as of self's matrices */
+an_status an_rule_cholesky_solve(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *y = an_in(b, n, 0), *l = an_in(b, n, 1);
+    AN_TRY(square(b, l));
+    bool fit = an_rank(y) == an_rank(l);
+    for (int i = 0; fit && i < an_rank(l) - 1; i++) fit = an_dim(l, i) == an_dim(y, i);
+    if (!fit) return an_build_refuse(b, AN_E_UNSUPPORTED, "one matrix for several right sides");
+    an_out(b, n, 0, solved_by_triangle(l, y, an_in_bool(b, n, 2)));
+    return AN_OK;
+}
+
+an_status an_rule_cholesky_inverse(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *l = an_in(b, n, 0);
+    AN_TRY(square(b, l));
+    an_out(b, n, 0, solved_by_triangle(l, unit_matrices(b, l), an_in_bool(b, n, 1)));
+    return AN_OK;
+}
+
+/* x N: the powers 0 .. N - 1 of each element, as the last axis; without N as many as the last axis is long */
+an_status an_rule_vander(an_build *b, const an_pt2_node *n)
+{
+    enum { MOST_POWERS = 1024 };
+    an_tensor *x = an_in(b, n, 0), *part[MOST_POWERS];
+    an_shape s = an_shape_of(x);
+    const int64_t N = an_in_none(n, 1) ? s.dim[s.rank > 0 ? s.rank - 1 : 0] : an_in_int(b, n, 1);
+    if (s.rank < 1 || s.rank > 7 || !an_is_float(x) || N < 1 || N > MOST_POWERS)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of other than 1 to %d powers of a list of floats", MOST_POWERS);
+    s.dim[s.rank++] = 1;
+    x = an_reshape_at(AN_AT, x, s);
+    part[0] = an_full_at(AN_AT, b->cx, an_dtype_of(x), s, 1);
+    for (int64_t k = 1; k < N; k++) part[k] = k == 1 ? x : an_mul_at(AN_AT, part[k - 1], x);
+    an_out(b, n, 0, an_concat_at(AN_AT, part, (int)N, s.rank - 1));
+    return AN_OK;
+}
+
 /* self B upper left unitriangular */
 an_status an_rule_solve_triangular(an_build *b, const an_pt2_node *n)
 {

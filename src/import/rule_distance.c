@@ -44,6 +44,17 @@ static an_status differences(an_build *b, const an_pt2_node *n, int first, an_te
     return AN_OK;
 }
 
+/* self other p: the length of their difference as one list */
+an_status an_rule_dist(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1);
+    an_promote(&x, &y);
+    an_tensor *d = an_sub_at(AN_AT, x, y);
+    if (!an_is_float(d)) return an_build_refuse(b, AN_E_UNSUPPORTED, "of integers");
+    an_out(b, n, 0, length_of(b, an_reshape_1(d, an_count(d)), an_in_float(b, n, 2), false));
+    return AN_OK;
+}
+
 /* x1 x2 p: [...,P,R] */
 an_status an_rule_cdist(an_build *b, const an_pt2_node *n)
 {

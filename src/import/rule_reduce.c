@@ -252,6 +252,16 @@ an_status an_rule_norm_dim(an_build *b, const an_pt2_node *n)
 {
     return norm(b, n, an_in_none(n, 1) ? 2 : an_in_float(b, n, 1), 2, an_in_bool(b, n, 3));
 }
+/* self ord dim keepdim dtype: without ord the root of the sum of squares; else the norm of vectors, for those of matrices are other sums */
+an_status an_rule_linalg_norm(an_build *b, const an_pt2_node *n)
+{
+    int64_t axes[8];
+    const int named = an_in_none(n, 2) ? an_rank(an_in(b, n, 0)) : an_in_ints(b, n, 2, axes, 8);
+    if (!an_in_none(n, 1) && named != 1)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "ord=%g over %d axes; vectors are known", an_in_float(b, n, 1),
+                               named);
+    return an_rule_norm_dim(b, n);
+}
 an_status an_rule_norm(an_build *b, const an_pt2_node *n)
 {
     return norm(b, n, an_in_float(b, n, 1), -1, false);
