@@ -121,9 +121,9 @@ static double run(const call *c, const an_cpu_kernels *t, an_pool *p, bool backw
     void *backward_args[] = {q, q + C, q + 2 * C, c->o, c->lse, c->g, rng, d, d + C, d + 2 * C};
     const double start = an_seconds();
     if (backward)
-        t->attn_backward(&c->spec, backward_args, c->scratch, p);
+        t->attn_backward(&c->spec, backward_args, NULL, c->scratch, p);
     else
-        t->attn_forward(&c->spec, forward_args, c->scratch, p);
+        t->attn_forward(&c->spec, forward_args, NULL, c->scratch, p);
     return an_seconds() - start;
 }
 

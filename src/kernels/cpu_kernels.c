@@ -22,8 +22,10 @@
     void an_##isa##_gemm_or_conv(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi,          \
                                  void *user, an_pool *p);                                                              \
     size_t an_##isa##_attn_scratch(const an_attn_spec *s, bool backward, int threads);                                 \
-    void an_##isa##_attn_forward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                 \
-    void an_##isa##_attn_backward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
+    void an_##isa##_attn_forward(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch,  \
+                                 an_pool *p);                                                                          \
+    void an_##isa##_attn_backward(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch, \
+                                  an_pool *p);
 
 #define DECLARE_REST(isa)                                                                                              \
     void an_##isa##_scatter(const an_scatter_spec *s, void *const *args, an_pool *p);                                  \

@@ -66,9 +66,12 @@ typedef struct an_cpu_kernels {
     size_t (*gemm_scratch)(const an_gemm_spec *s, int threads);
     void (*gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user, an_pool *p);
 
+    /* tables: cosines and sines of rotated attention (ir/plan.h); NULL, or two NULLs: it is not. */
     size_t (*attn_scratch)(const an_attn_spec *s, bool backward, int threads);
-    void (*attn_forward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
-    void (*attn_backward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
+    void (*attn_forward)(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch,
+                         an_pool *p);
+    void (*attn_backward)(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch,
+                          an_pool *p);
 
     void (*scatter)(const an_scatter_spec *s, void *const *args, an_pool *p);
 

@@ -39,7 +39,7 @@ typedef struct part {
     int cosines, sines; /* arguments */
 } part;
 
-/* A loop over rows (b, t, part), of columns (h, half, j). */
+/* A loop over elements (b, t, part, h, half, j). */
 typedef struct loop {
     const an_loop_kernel *p;
     const an_attn_spec *s;
@@ -112,13 +112,20 @@ static bool is_op(const loop *l, int32_t i, an_op op)
     return i >= 0 && l->p->ins[i].kind == AN_INS_ELEM && l->p->ins[i].op == op && l->p->ins[i].dtype == AN_F32;
 }
 
-/* A product of a bf16 element and a number of a table, in either order. */
+/* Whether the place is in a table: in float32 what is not one is a load of the same kind. */
+static bool is_fixed(const loop *l, const place *p)
+{
+    return l->p->arg[p->arg].fixed;
+}
+
+/* A product of an element and a number of a table, in either order. */
 static bool is_term(const loop *l, int32_t i, place *x, place *table)
 {
     if (!is_op(l, i, AN_OP_MUL)) return false;
     const int32_t a = source(l, l->p->ins[i].a), b = source(l, l->p->ins[i].b);
-    return (is_load(l, a, AN_BF16, x) && is_load(l, b, AN_F32, table)) ||
-           (is_load(l, b, AN_BF16, x) && is_load(l, a, AN_F32, table));
+    const an_dtype dtype = (an_dtype)l->s->dtype;
+    if (is_load(l, a, dtype, x) && is_load(l, b, AN_F32, table) && is_fixed(l, table)) return true;
+    return is_load(l, b, dtype, x) && is_load(l, a, AN_F32, table) && is_fixed(l, table);
 }
 
 static bool has_strides(const place *p, int64_t at, int64_t t, int64_t half)
@@ -154,14 +161,17 @@ static bool is_rotation(const loop *l, int32_t i, part *out)
 /* What the loop stores for one part of n. */
 static bool part_of(loop *l, int which, int n, part *out)
 {
-    const int64_t half = l->s->D / 2;
-    const int32_t extent[N_AXES] = {l->s->B, l->s->T, l->s->H, 2, (int32_t)half},
-                  factor[N_AXES] = {n * l->s->T, n, (int32_t)(2 * half), (int32_t)half, 1};
-    l->var[AN_VAR_ROW] = an_ix_const(l->ix, which);
-    l->var[AN_VAR_COL] = l->var[AN_VAR_RED] = an_ix_const(l->ix, 0);
+    const int64_t half = l->s->D / 2, width = (int64_t)l->s->H * l->s->D, across = l->p->cols;
+    const int32_t extent[N_AXES] = {l->s->B, l->s->T, l->s->H, 2, (int32_t)half};
+    const int64_t factor[N_AXES] = {n * l->s->T * width, n * width, 2 * half, half, 1};
+    l->var[AN_VAR_ROW] = an_ix_const(l->ix, which * width / across);
+    l->var[AN_VAR_COL] = an_ix_const(l->ix, which * width % across);
+    l->var[AN_VAR_RED] = an_ix_const(l->ix, 0);
     for (int v = 0; v < N_AXES; v++) {
-        an_ix *to = &l->var[v < H ? AN_VAR_ROW : AN_VAR_COL];
-        *to = an_ix_add(l->ix, *to, an_ix_mul(l->ix, an_ix_var(l->ix, v, extent[v]), factor[v]));
+        const bool down = factor[v] >= across;
+        an_ix *to = &l->var[down ? AN_VAR_ROW : AN_VAR_COL];
+        const int64_t step = down ? factor[v] / across : factor[v];
+        *to = an_ix_add(l->ix, *to, an_ix_mul(l->ix, an_ix_var(l->ix, v, extent[v]), step));
     }
     int32_t store = -1;
     for (int32_t i = 0; i < l->p->n_ins; i++) {
@@ -169,12 +179,14 @@ static bool part_of(loop *l, int which, int n, part *out)
         if (store >= 0) return false;
         store = i;
     }
-    if (store < 0 || l->p->arg[l->p->ins[store].arg].dtype != AN_BF16 || !place_of(l, &l->p->ins[store], &out->to))
+    const an_dtype dtype = (an_dtype)l->s->dtype;
+    if (store < 0 || l->p->arg[l->p->ins[store].arg].dtype != dtype || !place_of(l, &l->p->ins[store], &out->to))
         return false;
     if (out->to.stride[HALF] != half || out->to.stride[J] != 1) return false;
     const int32_t i = source(l, l->p->ins[store].a);
     out->rotated = false;
-    if (is_load(l, i, AN_BF16, &out->from)) return out->from.stride[HALF] == half && out->from.stride[J] == 1;
+    if (is_load(l, i, dtype, &out->from)) return out->from.stride[HALF] == half && out->from.stride[J] == 1;
+    if (dtype == AN_F32) return is_rotation(l, i, out);
     return i >= 0 && l->p->ins[i].kind == AN_INS_CAST && l->p->ins[i].dtype == AN_BF16 &&
            is_rotation(l, source(l, l->p->ins[i].a), out);
 }
@@ -184,8 +196,10 @@ static bool parts_of(const an_planner *w, int32_t s, const an_attn_spec *spec, i
 {
     const an_kernel *k = &w->plan->kernel[w->plan->step[s].kernel];
     if (k->kind != AN_KERNEL_LOOP || k->u.loop->shape != AN_ROW || k->u.loop->n_phases != 1) return false;
-    if (k->u.loop->rows != (int64_t)n * spec->B * spec->T || k->u.loop->cols != (int64_t)spec->H * spec->D)
-        return false;
+    /* A row of the loop is all of a sequence, of a position in it, or a part of that. */
+    const int64_t width = (int64_t)spec->H * spec->D, across = k->u.loop->cols;
+    if (k->u.loop->rows * across != n * spec->B * spec->T * width) return false;
+    if (across != width && across != n * width && across != n * spec->T * width) return false;
     an_ix_pool ix = {0};
     loop l = {.p = k->u.loop, .s = spec, .ix = &ix};
     bool good = true;
@@ -235,6 +249,11 @@ static int32_t only_step(const an_plan *p, const bool *kept, int32_t v, bool wri
     return found;
 }
 
+static int64_t item(const an_attn_spec *spec)
+{
+    return (int64_t)an_dtype_bytes((an_dtype)spec->dtype);
+}
+
 /* Whether argument x of attention, with these strides, is place `p` of step s. */
 static bool is_at(const an_attn_spec *spec, const an_plan_step *s, const place *p, const an_arg *x,
                   const int64_t *stride)
@@ -244,14 +263,14 @@ static bool is_at(const an_attn_spec *spec, const an_plan_step *s, const place *
     const int32_t extent[3] = {spec->B, spec->H, spec->T};
     for (int i = 0; i < 3; i++)
         if (extent[i] > 1 && mine[i] != stride[i]) return false;
-    return y->value == x->value && y->offset + 2 * p->at == x->offset;
+    return y->value == x->value && y->offset + item(spec) * p->at == x->offset;
 }
 
-/* Whether what attention reads or writes as it is lies on 16 bytes, row by row: the kernel that rotates has no other way to reach it. */
-static bool in_rows_of_16(const an_arg *x, const int64_t *stride)
+/* Whether what attention reads or writes as it is lies on 16 bytes, row by row: a GPU's kernel that rotates has no other way to reach it. */
+static bool in_rows_of_16(const an_attn_spec *spec, const an_arg *x, const int64_t *stride)
 {
     for (int i = 0; i < 3; i++)
-        if (stride[i] < 0 || stride[i] % 8) return false;
+        if (stride[i] < 0 || stride[i] * item(spec) % 16) return false;
     return x->offset % 16 == 0;
 }
 
@@ -260,11 +279,12 @@ static bool arg_at(const an_plan *plan, const an_attn_spec *spec, const an_plan_
                    an_arg *out, int64_t *stride)
 {
     *out = s->arg[p->arg];
-    out->offset += 2 * p->at;
+    out->offset += item(spec) * p->at;
     out->written = written;
     stride[0] = p->stride[B], stride[1] = p->stride[H], stride[2] = p->stride[T];
-    out->bytes = 2 * ((spec->B - 1) * stride[0] + (spec->H - 1) * stride[1] + (spec->T - 1) * stride[2] + spec->D);
-    return in_rows_of_16(out, stride) && out->value >= 0 && plan->value[out->value].slot == AN_SLOT_ARENA &&
+    out->bytes =
+        item(spec) * ((spec->B - 1) * stride[0] + (spec->H - 1) * stride[1] + (spec->T - 1) * stride[2] + spec->D);
+    return in_rows_of_16(spec, out, stride) && out->value >= 0 && plan->value[out->value].slot == AN_SLOT_ARENA &&
            plan->value[out->value].inside < 0;
 }
 
@@ -280,7 +300,8 @@ static bool find_rotation(const an_planner *w, const bool *kept, const an_plan_s
     const an_plan *p = w->plan;
     const bool grad = p->kernel[s->kernel].kind == AN_KERNEL_ATTN_GRAD;
     part x[2];
-    if (!in_rows_of_16(&s->arg[V], spec->v) || !in_rows_of_16(&s->arg[grad ? GRAD_O : O], spec->o)) return false;
+    if (!in_rows_of_16(spec, &s->arg[V], spec->v) || !in_rows_of_16(spec, &s->arg[grad ? GRAD_O : O], spec->o))
+        return false;
     if (s->arg[0].value != s->arg[1].value || (f->rotates = only_step(p, kept, s->arg[0].value, true)) < 0)
         return false;
     const an_plan_step *from = &p->step[f->rotates];
@@ -307,7 +328,7 @@ static bool find_rotation_back(const an_planner *w, const bool *kept, const an_p
     const an_plan *p = w->plan;
     const int64_t *const stride[MOST_PARTS] = {spec->dq, spec->dk, spec->dv};
     part x[MOST_PARTS];
-    if (!in_rows_of_16(&s->arg[DO], spec->do_)) return false;
+    if (!in_rows_of_16(spec, &s->arg[DO], spec->do_)) return false;
     f->back = only_step(p, kept, s->arg[DQ].value, false);
     if (f->back < 0 || !parts_of(w, f->back, spec, MOST_PARTS, x)) return false;
     const an_plan_step *to = &p->step[f->back];
@@ -342,8 +363,8 @@ static an_status apply(an_planner *w, an_plan_step *s, const found *f)
     }
     arg[n] = f->cosines, arg[n + 1] = f->sines;
     const uint64_t tensor = (uint64_t)spec->B * (uint64_t)spec->H * (uint64_t)spec->T * (uint64_t)spec->D;
-    k->bytes = (grad ? 14 : 8) * tensor + (uint64_t)arg[4 + !grad].bytes + (uint64_t)f->cosines.bytes +
-               (uint64_t)f->sines.bytes;
+    k->bytes = (grad ? 7 : 4) * (uint64_t)item(spec) * tensor + (uint64_t)arg[4 + !grad].bytes +
+               (uint64_t)f->cosines.bytes + (uint64_t)f->sines.bytes;
     s->bytes = k->bytes;
     k->rotated = true;
     s->scratch_bytes =

@@ -269,11 +269,11 @@ static void run_on_cpu(const attn_case *c, memory *m)
     void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64), *rng = (void *)(uintptr_t)c->rng;
     assert_non_null(scratch);
     cpu->attn_forward(&s, (void *const[]){m->x[CASE_Q], m->x[CASE_K], m->x[CASE_V], rng, m->x[CASE_O], m->lse, NULL},
-                      scratch, pool);
+                      NULL, scratch, pool);
     cpu->attn_backward(&s,
                        (void *const[]){m->x[CASE_Q], m->x[CASE_K], m->x[CASE_V], m->x[CASE_O], m->lse, m->x[CASE_DO],
                                        rng, m->x[CASE_DQ], m->x[CASE_DK], m->x[CASE_DV]},
-                       scratch, pool);
+                       NULL, scratch, pool);
     free(scratch);
 }
 

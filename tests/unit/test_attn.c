@@ -400,7 +400,7 @@ static void run_forward(fixture *f, const an_cpu_kernels *t, an_pool *pool)
                     f->view[O],
                     buffer_data(&f->lse),
                     f->s.n_keys < 0 ? NULL : &f->n_keys};
-    t->attn_forward(&f->spec, args, buffer_data(&scratch), pool);
+    t->attn_forward(&f->spec, args, NULL, buffer_data(&scratch), pool);
     expect_guards(&scratch, bytes);
     free(scratch.base);
 }
@@ -421,7 +421,7 @@ static void run_backward(fixture *f, const an_cpu_kernels *t, an_pool *pool)
                     f->view[DQ],
                     f->view[DK],
                     f->view[DV]};
-    t->attn_backward(&f->spec, args, buffer_data(&scratch), pool);
+    t->attn_backward(&f->spec, args, NULL, buffer_data(&scratch), pool);
     expect_guards(&scratch, bytes);
     free(scratch.base);
 }
@@ -686,7 +686,7 @@ static void a_query_that_sees_no_key_gives_zeros_and_minus_infinity(void **state
         f.n_keys = f.s.n_keys = -5; /* untrusted: clamped to 0 */
         void *args[] = {f.view[Q], f.view[K], f.view[V], NULL, f.view[O], NULL, &f.n_keys};
         buffer scratch = buffer_new(sets[i]->attn_scratch(&f.spec, false, 1));
-        sets[i]->attn_forward(&f.spec, args, buffer_data(&scratch), NULL);
+        sets[i]->attn_forward(&f.spec, args, NULL, buffer_data(&scratch), NULL);
         for (int t = 0; t < 20; t++) assert_true(view_get(&f, O, 0, 0, t, 0) == 0);
         free(scratch.base);
         fixture_close(&f);

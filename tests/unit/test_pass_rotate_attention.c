@@ -1,9 +1,12 @@
 /* test_pass_rotate_attention.c: rotary positions move into attention and its gradient, and nothing that only looks like them. That a GPU computes
- * the same bits: tests/cuda/test_gpu.c; that its kernels compile: tests/cuda/test_modules.c. */
+ * the same bits: tests/cuda/test_gpu.c; that its kernels compile: tests/cuda/test_modules.c. The CPU's bits are compared here. */
 #include "cuda/rotated_case.h"
+#include "base/map.h"
 #include "lib/test.h"
 
 #include "runtime/context.h"
+
+#include <stdlib.h>
 
 static bool rotates(const an_target *t, const an_attn_spec *s)
 {
@@ -87,12 +90,69 @@ static void rows_that_do_not_lie_on_16_bytes_stay(void **state)
     assert_int_equal(plan(V_UNEVEN, true, false).rotated, 0);
 }
 
+/* Results as floats, to be freed; the steps of attention that rotate. */
+static int run_on_cpu(const rotated_shape *s, const char *isa, int threads, bool unfused, float *out[N_ROTATED],
+                      int64_t n[N_ROTATED])
+{
+    an_ctx *cx = an_open(&(an_options){.device = "cpu", .seed = 5, .threads = threads, .isa = isa, .unfused = unfused});
+    assert_non_null(cx);
+    an_tensor *want[N_ROTATED];
+    rotated_graph(cx, ROTATED, s, want, n);
+    if (an_eval(want[0], want[1], want[2]) != AN_OK) fail_msg("%s", an_error(cx));
+    for (int i = 0; i < N_ROTATED; i++) {
+        out[i] = malloc((size_t)n[i] * sizeof(float));
+        assert_non_null(out[i]);
+        assert_int_equal(an_read(want[i], out[i], (size_t)n[i] * sizeof(float)), AN_OK);
+    }
+    int rotated = 0;
+    const an_plan *p = cx->last->plan;
+    for (int i = 0; i < p->n_steps; i++) rotated += p->kernel[p->step[i].kernel].rotated;
+    if (!unfused) {
+        an_check_result checked;
+        assert_int_equal(an_check_kernels(cx, NULL, NULL, &checked), AN_OK);
+        assert_int_equal(checked.faults, 0);
+    }
+    an_close(cx);
+    return rotated;
+}
+
+/* Heads of 4 to 66 columns (of 16 bytes: others stay), blocks of keys and queries that end anywhere, chunks of queries, with a causal mask and dropout or without. */
+static void the_cpu_computes_the_bits_of_a_rotation_before_attention(void **state)
+{
+    (void)state;
+    static const char *const isa[] = {NULL, "portable", NULL};
+    for (uint32_t seed = 0; seed < 12; seed++) {
+        const uint64_t x = an_hash_u64(seed, 0);
+        rotated_shape s = {.B = 1 + (int64_t)(x % 3),
+                           .H = 2 + (int64_t)(x >> 8 & 3),
+                           .T = 1 + (int64_t)(x >> 16) % 140,
+                           .D = 4 + 4 * ((int64_t)(x >> 32) % 16) + (seed % 6 == 5 ? 2 : 0),
+                           .dtype = AN_F32,
+                           .causal = x >> 40 & 1,
+                           .dropout = x >> 41 & 1 ? 0.25 : 0};
+        if (seed == 0) s.T = 300, s.D = 32; /* two chunks of queries */
+        while (s.T * s.D > ROTATED_TABLE) s.T /= 2;
+        float *fused[N_ROTATED], *apart[N_ROTATED];
+        int64_t n[N_ROTATED];
+        const int rotated = run_on_cpu(&s, isa[seed % 3], 1 + (int)(seed & 1), false, fused, n);
+        assert_int_equal(run_on_cpu(&s, NULL, 1, true, apart, n), 0);
+        print_message("# B %d H %d T %d D %d%s%s: %d rotated\n", (int)s.B, (int)s.H, (int)s.T, (int)s.D,
+                      s.causal ? ", causal" : "", s.dropout > 0 ? ", dropout" : "", rotated);
+        assert_int_equal(rotated, s.D % 4 == 0 && s.T > 1 ? 2 : 0);
+        for (int i = 0; i < N_ROTATED; i++) {
+            assert_memory_equal(fused[i], apart[i], (size_t)n[i] * sizeof(float));
+            free(fused[i]), free(apart[i]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rotary_positions_move_into_attention_and_its_gradient),
         cmocka_unit_test(what_only_looks_like_them_stays),
         cmocka_unit_test(rows_that_do_not_lie_on_16_bytes_stay),
+        cmocka_unit_test(the_cpu_computes_the_bits_of_a_rotation_before_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

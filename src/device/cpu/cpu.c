@@ -59,6 +59,13 @@ struct an_exec {
     size_t bound_slots;
 };
 
+/* The kernels turn rows of float32. */
+static bool rotates(const an_target *t, const an_attn_spec *s)
+{
+    (void)t;
+    return s->dtype == AN_F32 && s->mul_dtype == AN_F32 && s->D % 2 == 0 && s->T == s->S;
+}
+
 enum { GUARD = 0xA5, GUARD_BYTES = 256 };
 
 static size_t scratch_of(const an_target *t, const an_kernel *k)
@@ -120,7 +127,8 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
                             .max_args = AN_LOOP_ARGS,
                             .exact = o->exact,
                             .row_update = true,
-                            .scratch = scratch_of};
+                            .scratch = scratch_of,
+                            .rotates = rotates};
     *out = d;
     return AN_OK;
 }
@@ -396,10 +404,17 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     }
     case AN_KERNEL_ATTN: {
         void *a[7] = {arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], st->n_args > 6 ? arg[6] : NULL};
-        d->builtin->attn_forward(&k->u.attn, a, scratch, d->pool);
+        const float *const tables[2] = {k->rotated ? arg[AN_ATTN_TABLES] : NULL,
+                                        k->rotated ? arg[AN_ATTN_TABLES + 1] : NULL};
+        d->builtin->attn_forward(&k->u.attn, a, tables, scratch, d->pool);
         break;
     }
-    case AN_KERNEL_ATTN_GRAD: d->builtin->attn_backward(&k->u.attn, arg, scratch, d->pool); break;
+    case AN_KERNEL_ATTN_GRAD: {
+        const float *const tables[2] = {k->rotated ? arg[AN_ATTN_GRAD_TABLES] : NULL,
+                                        k->rotated ? arg[AN_ATTN_GRAD_TABLES + 1] : NULL};
+        d->builtin->attn_backward(&k->u.attn, arg, tables, scratch, d->pool);
+        break;
+    }
     case AN_KERNEL_SCATTER: d->builtin->scatter(&k->u.scatter, arg, d->pool); break;
     case AN_KERNEL_CALL:
         if (an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE) return run_exchange(err, d, &k->u.call, arg);

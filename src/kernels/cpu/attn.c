@@ -22,6 +22,8 @@
  *     o is one accumulation over ascending keys;
  *   - division by the sum of l (added up as a tree) and dropout's 1/(1-rate) are one factor, applied when o is stored; which
  *     probabilities dropout keeps: dropout_mask.h;
+ *   - rotary positions turn q and k as they are packed, and dq and dk back as they are stored, with the roundings of loops of their own
+ *     (ir/plan.h);
  *   - dv, dk and dq are single accumulations over ascending queries (dq: keys), multiplied by 1/(1-rate) or `scale` when
  *     they are stored; delta is summed in 16 lanes, which are added up as a tree.
  * With bf16 multiplication q, k, v, do, p and ds are rounded to bf16 (to nearest even) and the sums stay f32. Tile registers
@@ -47,7 +49,8 @@ typedef struct job {
     const an_attn_spec *s;
     const uint8_t *q, *k, *v, *o, *g; /* [B,H,T|S,D] views; g is the gradient of o */
     uint8_t *out, *dq, *dk, *dv;
-    float *lse; /* [B,H,T] */
+    float *lse;                   /* [B,H,T] */
+    const float *cosines, *sines; /* of rotary positions, [T,D/2] and [T,2,D/2]; NULL: q and k are read as they are */
     an_dropout drop;
     uint64_t sample0; /* global index of sample 0, for dropout */
     int keys;         /* S, or how many of the S keys are in use */
@@ -158,6 +161,26 @@ static void pack_rows(const job *w, const uint8_t *src, int64_t stride, int n, i
                 narrow_row(out, (const float *)(const void *)row, D);
             for (int x = (D + 1) / 2; x < dw; x++) out[x] = 0;
         }
+    }
+    memset(panel + (int64_t)n * dw, 0, sizeof(an_word) * (size_t)(padded - n) * (size_t)dw);
+}
+
+/* Packs rows [t0, t0+n) of q or k at `src`, turned by their positions where the job says so. */
+static void pack_turned(const job *w, const uint8_t *src, const int64_t stride[3], int b, int h, int64_t t0, int n,
+                        int padded, an_word *panel)
+{
+    const int D = w->s->D, dw = w->dw;
+    src += at(w, stride, b, h, t0);
+    if (!w->cosines) {
+        pack_rows(w, src, stride[2], n, padded, panel);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        float *out = (float *)(panel + (int64_t)i * dw);
+        const float *sines = w->sines + (t0 + i) * D;
+        turn_row(out, (const float *)(const void *)(src + i * stride[2] * w->item), 1.0f,
+                 w->cosines + (t0 + i) * (D / 2), sines, sines + D / 2, D / 2);
+        for (int x = D; x < dw; x++) out[x] = 0.0f;
     }
     memset(panel + (int64_t)n * dw, 0, sizeof(an_word) * (size_t)(padded - n) * (size_t)dw);
 }
@@ -371,7 +394,7 @@ static void forward_task(void *arg, int64_t task, int thread)
     forward_scratch_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &mine);
 
     const int padded = (int)an_round_up(rows, ROWS_UP);
-    pack_rows(w, w->q + at(w, s->q, b, h, i0), s->q[2], rows, padded, mine.q);
+    pack_turned(w, w->q, s->q, b, h, i0, rows, padded, mine.q);
     memset(mine.o, 0, sizeof(float) * (size_t)padded * (size_t)w->dn);
     memset(mine.l, 0, sizeof(float) * (size_t)rows * LANES);
     for (int i = 0; i < rows; i++) mine.m[i] = -FLT_MAX; /* not -inf: with no visible key, exp(m - m) would be NaN */
@@ -380,7 +403,7 @@ static void forward_task(void *arg, int64_t task, int thread)
     const int64_t end = visible(w, i0 + rows - 1, 0, w->keys); /* blocks of keys behind the causal mask are skipped */
     for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
         int n = (int)AN_MIN(BLOCK, w->keys - k0);
-        pack_rows(w, w->k + at(w, s->k, b, h, k0), s->k[2], n, BLOCK, mine.rows);
+        pack_turned(w, w->k, s->k, b, h, k0, n, BLOCK, mine.rows);
         transpose(mine.kt, mine.rows, w->dw, w->dw);
         pack_rows(w, w->v + at(w, s->v, b, h, k0), s->v[2], n, BLOCK, w->dot ? mine.rows : mine.v);
         if (w->dot) pair_panel(w, mine.rows, BLOCK, mine.v);
@@ -400,16 +423,19 @@ static void forward_task(void *arg, int64_t task, int thread)
 }
 
 #if AN_TILES /* which multiply bf16 only: the rest is the business of the instruction set that they come with */
-void AN_REST_NAME(attn_forward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
-void AN_REST_NAME(attn_backward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
+void AN_REST_NAME(attn_forward)(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch,
+                                an_pool *p);
+void AN_REST_NAME(attn_backward)(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch,
+                                 an_pool *p);
 size_t AN_REST_NAME(attn_scratch)(const an_attn_spec *s, bool backward, int threads);
 #endif
 
-void AN_ISA_NAME(attn_forward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p)
+void AN_ISA_NAME(attn_forward)(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch,
+                               an_pool *p)
 {
 #if AN_TILES
     if (s->mul_dtype != AN_BF16) {
-        AN_REST_NAME(attn_forward)(s, args, scratch, p);
+        AN_REST_NAME(attn_forward)(s, args, tables, scratch, p);
         return;
     }
 #endif
@@ -417,6 +443,7 @@ void AN_ISA_NAME(attn_forward)(const an_attn_spec *s, void *const *args, void *s
     const uint32_t *rng = args[3];
     const int32_t *n_keys = args[6];
     w.q = args[0], w.k = args[1], w.v = args[2], w.out = args[4], w.lse = args[5];
+    if (tables) w.cosines = tables[0], w.sines = tables[1];
     w.drop = dropout_of(s->dropout, rng, s->stream);
     w.sample0 = rng ? rng[1] : 0;
     if (n_keys) {
@@ -480,7 +507,7 @@ static void load_keys(const job *w, const backward_scratch *r, int b, int h, int
     const an_attn_spec *s = w->s;
     pack_rows(w, w->v + at(w, s->v, b, h, k0), s->v[2], n, BLOCK, r->k);
     transpose(r->vt, r->k, w->dw, w->dw);
-    pack_rows(w, w->k + at(w, s->k, b, h, k0), s->k[2], n, BLOCK, r->k);
+    pack_turned(w, w->k, s->k, b, h, k0, n, BLOCK, r->k);
     transpose(r->kt, r->k, w->dw, w->dw);
     if (w->dot) pair_panel(w, r->k, BLOCK, r->ka);
 }
@@ -495,7 +522,7 @@ static void load_queries(const job *w, const backward_scratch *r, int b, int h, 
 {
     const an_attn_spec *s = w->s;
     const int padded = queries_padded(rows);
-    pack_rows(w, w->q + at(w, s->q, b, h, i0), s->q[2], rows, padded, r->q);
+    pack_turned(w, w->q, s->q, b, h, i0, rows, padded, r->q);
     pack_rows(w, w->g + at(w, s->do_, b, h, i0), s->do_[2], rows, padded, r->g);
     if (w->dot) {
         pair_panel(w, r->q, padded, r->qa);
@@ -631,6 +658,22 @@ static void store_rows(const job *w, uint8_t *base, const int64_t stride[3], int
         store_row(base + at(w, stride, b, h, t0 + i), w->s->dtype, rows + (int64_t)i * w->dn, factor, w->s->D);
 }
 
+/* The same of gradients of q or k, turned back. */
+static void store_turned(const job *w, uint8_t *base, const int64_t stride[3], int b, int h, int64_t t0, int n,
+                         const float *rows)
+{
+    const int half = w->s->D / 2;
+    if (!w->cosines) {
+        store_rows(w, base, stride, b, h, t0, n, rows, w->s->scale);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        const float *sines = w->sines + (t0 + i) * 2 * half;
+        turn_row((float *)(void *)(base + at(w, stride, b, h, t0 + i)), rows + (int64_t)i * w->dn, w->s->scale,
+                 w->cosines + (t0 + i) * half, sines + half, sines, half);
+    }
+}
+
 /* What is packed after the tile that ends at query i0 and key k0: the next queries, the next keys or the next head. */
 static ahead backward_ahead(const job *w, int b, int h, int64_t i0, int64_t k0)
 {
@@ -673,7 +716,7 @@ static void backward_keys(const job *w, backward_scratch *r, int b, int h, int64
         add_keys(w, r, i0, rows, k0, n);
         if (dq) add_queries(w, r, dq + i0 * w->dn, i0, rows, k0, n);
     }
-    store_rows(w, w->dk, s->dk, b, h, k0, n, r->dk, s->scale);
+    store_turned(w, w->dk, s->dk, b, h, k0, n, r->dk);
     store_rows(w, w->dv, s->dv, b, h, k0, n, r->dv, w->drop.scale);
 }
 
@@ -690,7 +733,7 @@ static void backward_queries(const job *w, const backward_scratch *r, int b, int
         gradient_tile(w, r, b, h, i0, rows, k0, n);
         add_queries(w, r, r->dq, i0, rows, k0, n);
     }
-    store_rows(w, w->dq, s->dq, b, h, i0, rows, r->dq, s->scale);
+    store_turned(w, w->dq, s->dq, b, h, i0, rows, r->dq);
 }
 
 static void backward_part(void *arg, int64_t task, int thread)
@@ -704,7 +747,7 @@ static void backward_part(void *arg, int64_t task, int thread)
         const int b = (int)(task / s->H), h = (int)(task % s->H);
         memset(r.dq, 0, sizeof(float) * (size_t)an_round_up(s->T, ROWS_UP) * (size_t)w->dn);
         for (int64_t k0 = 0; k0 < s->S; k0 += BLOCK) backward_keys(w, &r, b, h, k0, r.dq);
-        store_rows(w, w->dq, s->dq, b, h, 0, s->T, r.dq, s->scale);
+        store_turned(w, w->dq, s->dq, b, h, 0, s->T, r.dq);
         return;
     }
     const int64_t key_blocks = an_ceil_div(s->S, BLOCK), blocks = key_blocks + an_ceil_div(s->T, BLOCK);
@@ -723,11 +766,12 @@ static void backward_task(void *arg, int64_t task, int thread)
     tiles_end();
 }
 
-void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p)
+void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch,
+                                an_pool *p)
 {
 #if AN_TILES
     if (s->mul_dtype != AN_BF16) {
-        AN_REST_NAME(attn_backward)(s, args, scratch, p);
+        AN_REST_NAME(attn_backward)(s, args, tables, scratch, p);
         return;
     }
 #endif
@@ -735,6 +779,7 @@ void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, void *
     const uint32_t *rng = args[6];
     w.q = args[0], w.k = args[1], w.v = args[2], w.o = args[3], w.lse = args[4], w.g = args[5];
     w.dq = args[7], w.dk = args[8], w.dv = args[9];
+    if (tables) w.cosines = tables[0], w.sines = tables[1];
     w.drop = dropout_of(s->dropout, rng, s->stream);
     w.sample0 = rng ? rng[1] : 0;
     backward_scratch unused;

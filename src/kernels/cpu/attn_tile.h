@@ -44,6 +44,25 @@ static inline void load_row(float *restrict out, const void *restrict src, uint8
     for (int i = n; i < padded; i++) out[i] = 0.0f;
 }
 
+/* A row of two halves, x * factor, turned pair by pair: a cos + b s0, b cos + a s1. */
+static inline void turn_row(float *restrict out, const float *restrict x, float factor, const float *restrict cosines,
+                            const float *restrict s0, const float *restrict s1, int half)
+{
+    typedef float vf8_at __attribute__((vector_size(32), may_alias, aligned(4)));
+    int j = 0;
+    for (; j + 8 <= half; j += 8) {
+        const vf8 a = *(const vf8_at *)(x + j) * factor, b = *(const vf8_at *)(x + half + j) * factor;
+        const vf8 c = *(const vf8_at *)(cosines + j);
+        *(vf8_at *)(out + j) = c * a + *(const vf8_at *)(s0 + j) * b;
+        *(vf8_at *)(out + half + j) = c * b + *(const vf8_at *)(s1 + j) * a;
+    }
+    for (; j < half; j++) {
+        const float a = x[j] * factor, b = x[half + j] * factor;
+        out[j] = cosines[j] * a + s0[j] * b;
+        out[half + j] = cosines[j] * b + s1[j] * a;
+    }
+}
+
 /* Nearest even, as the upper half of a word; a NaN stays one. */
 static inline an_word bf16_bits(an_word x)
 {
