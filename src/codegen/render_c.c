@@ -736,6 +736,26 @@ static void end_run(const an_loop_kernel *p, an_text *out)
     an_text_puts(out, "        }\n");
 }
 
+enum { ROWS_AHEAD = 2, TILE_COLUMNS = 128 /* kernels/cpu/gemm.c */ };
+
+/* Asks for what an epilogue reads and writes of a row of its tile two rows later: the tile's rows are pieces of longer rows, whose
+ * beginnings no hardware foresees. */
+static void ask_for_rows(const an_loop_kernel *p, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        int64_t row, col;
+        if ((in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE) || in->guard >= 0) continue;
+        if (in->kind == AN_INS_LOAD && in->a >= 0) continue;
+        if (!an_ix_stride(&p->ix, in->ix, AN_VAR_ROW, &row) || !an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &col))
+            continue;
+        if (col != 1 || row <= TILE_COLUMNS) continue;
+        an_text_printf(out, "        an_ask_row(%s, (r + %d) * %lld", p->arg[in->arg].name, ROWS_AHEAD, (long long)row);
+        an_text_printf(out, " + col0 + %lld, col1 - col0, sizeof *%s);\n", (long long)p->ix.expr[in->ix].c,
+                       p->arg[in->arg].name);
+    }
+}
+
 /* The function of a kernel: pointers from arg[], the rows of the tile, and in each the body of its shape. */
 void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text *out)
 {
@@ -778,6 +798,7 @@ void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text 
     an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n");
     if (p->shape == AN_TILE) {
         an_text_puts(out, "        const float *acc = t->acc + (r - t->row0) * t->ld;\n        (void)acc;\n");
+        ask_for_rows(p, out);
         column_loop(p, 0, out);
     } else {
         if (p->run) begin_run(p, out);

@@ -247,6 +247,13 @@ AN_FN void an_ask8(const float *from, int64_t far, int64_t ahead)
         __builtin_prefetch((const void *)((uintptr_t)from + (uintptr_t)((i * far + ahead) * 4)), 0, 2);
 }
 
+/* Asks for the lines of n elements from element `at` of an array on, if there are any. */
+AN_FN void an_ask_row(const void *from, int64_t at, int64_t n, int64_t size)
+{
+    const uintptr_t first = (uintptr_t)from + (uintptr_t)(at * size);
+    for (int64_t i = 0; i < n * size; i += 64) __builtin_prefetch((const void *)(first + (uintptr_t)i));
+}
+
 /* to[q * to_q + i * to_i] = from[q * from_q + i * from_i] for i in 0 ... 15 and q in 0 ... n - 1, where i is the neighbour in one array and q in
  * the other: whole lines are written one after the other, since those of neighbouring q may push each other out of the cache. Constants. */
 AN_FN void an_turn16(const float *from, int64_t from_i, int64_t from_q, float *to, int64_t to_i, int64_t to_q,
