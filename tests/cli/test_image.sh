@@ -96,6 +96,12 @@ else
     cp "$dir/flat/one.png" "$dir/flat/without"
     run predict "$dir/h" "$dir/flat/without"
     code_is 0
+    cp -r "$dir/files" "$dir/uneven"
+    echo iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgBwAACQAIjau5AQAAAABJRU5ErkJggg== | base64 -d >"$dir/uneven/train/dark_above/3.png"
+    run train cnn data="$dir/uneven" channels=1 batch_size=4 max_iters=1 out="$dir/u"
+    code_is 1; says stderr "data=$dir/uneven: the images have different sizes; set height= and width="
+    run train cnn data="$dir/uneven" channels=1 height=8 width=8 batch_size=4 max_iters=1 warmup_iters=0 filters=4 hidden=8 threads=1 out="$dir/u"
+    code_is 0
     cp -r "$dir/files" "$dir/live"
     cp -r "$dir/h" "$dir/i"; mv "$dir/files" "$dir/moved"
     run resume "$dir/h" data="$dir/moved" max_iters=4 --quiet

@@ -68,13 +68,11 @@ static an_status facts(an_err *err, const an_task_data *d, an_text *out)
     return AN_OK;
 }
 
-static an_status settle(an_err *err, an_train_config *c, const char *key, int64_t have)
+static an_status settle(an_err *err, an_train_config *c, const image_data *d, const char *key, int64_t have)
 {
-    int64_t *size = an_train_number(c, key);
-    if (*size == 0) *size = have;
-    if (*size > 0) return AN_OK;
-    return an_fail(err, AN_E_USAGE,
-                   "%s is not known: set it, or data= (images of different sizes need height= and width=)", key);
+    if (d->set && *an_train_number(c, key) == 0 && have == 0)
+        return an_fail(err, AN_E_USAGE, "data=%s: the images have different sizes; set height= and width=", c->data);
+    return an_task_settle(err, c, key, have);
 }
 
 static char *text_of(an_train_config *c, const char *key)
@@ -162,10 +160,10 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
         an_image_set_size(d->set, &height, &width);
     }
     if (d->set && height == 0 && c->workers > 1) AN_TRY(an_pool_open(err, (int)c->workers, &d->readers));
-    AN_TRY(settle(err, c, "height", height));
-    AN_TRY(settle(err, c, "width", width));
-    AN_TRY(settle(err, c, "channels", d->set ? an_image_set_channels(d->set) : 0));
-    AN_TRY(settle(err, c, "classes", d->classes.n));
+    AN_TRY(settle(err, c, d, "height", height));
+    AN_TRY(settle(err, c, d, "width", width));
+    AN_TRY(settle(err, c, d, "channels", d->set ? an_image_set_channels(d->set) : 0));
+    AN_TRY(settle(err, c, d, "classes", d->classes.n));
     if (d->classes.n > *classes)
         return an_fail(err, AN_E_USAGE, "classes=%lld, but %s has %d", (long long)*classes, c->data, d->classes.n);
     d->height = (int)*an_train_number(c, "height");
