@@ -24,7 +24,8 @@
  *
  * Packing. All threads together pack the panels of B for as many chains, panels or blocks of k as fit in SHARED_BYTES (a
  * group), and then all threads use them. An A that is contiguous along m (that of a weight gradient, dW) is packed the
- * same way, unless it is read in place. With several groups, a task that has multiplied its block of one group packs a
+ * same way, unless it is read in place. With AVX-512 the whole panels of an f32 B that is contiguous along n are read in place as well, where
+ * that is faster, and then there is nothing to pack before the tasks. With several groups, a task that has multiplied its block of one group packs a
  * part of the next group into a second buffer; while it multiplies, it prefetches the memory that it will pack. When C has
  * few rows, each panel is used by one task only, and that task packs it (on tile registers RIGHT_PANELS at a time, as
  * whole lines of memory are read then, and tasks are large, two a thread: A is read by each of them); with four rows or fewer (eight with AVX2, sixteen on tile registers)
@@ -342,6 +343,13 @@ typedef struct left {
     int64_t stride; /* of packed rows, or of rows or columns that are read in place */
 } left;
 
+/* The words of a panel of B in one block of k, `stride` apart: packed, or of an operand read in place. */
+typedef struct right {
+    const an_word *at;
+    int64_t stride;
+    uintptr_t next; /* of the panel that comes next where it is read in place, else 0 */
+} right;
+
 static left take_left(const call *g, const job *b, const operand *a, int64_t j, int64_t w0, int64_t w1)
 {
     const plan *p = &g->p;
@@ -377,6 +385,27 @@ static left take_left(const call *g, const job *b, const operand *a, int64_t j, 
     return (left){b->left, packed_layout, true, packed_stride};
 }
 
+static bool panel_in_place(const plan *p, int64_t panel)
+{
+    return p->b_in_place && (panel + 1) * PANEL <= p->s.n;
+}
+
+static right take_right(const call *g, const job *b, const operand *o, int64_t j, int64_t panel, int64_t w0, int64_t w1)
+{
+    const plan *p = &g->p;
+    if (p->share_b) return (right){shared_panel(g, b->chain, j, panel), panel_width(p, panel), 0};
+    if (panel_in_place(p, panel)) {
+        const an_word *first = (const an_word *)(const void *)o->p, *at = first + panel * PANEL + w0 * o->along_k;
+        const bool more = panel + 1 < b->panel1, deeper = !more && j + 1 < g->block1 && w1 + (w1 - w0) <= o->k;
+        const an_word *next = more ? at + PANEL : deeper ? first + b->panel0 * PANEL + w1 * o->along_k : NULL;
+        if (next && !panel_in_place(p, more ? panel + 1 : b->panel0)) next = NULL;
+        return (right){at, o->along_k, (uintptr_t)next};
+    }
+    const int64_t held = (panel - b->panel0) % RIGHT_PANELS;
+    if (held == 0) pack_right(p, o, panel, AN_MIN(panel + RIGHT_PANELS, b->panel1), w0, w1, b->right);
+    return (right){b->right + held * p->block * PANEL, panel_width(p, panel), 0};
+}
+
 static void copy_tile(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows, int64_t columns)
 {
     for (int64_t r = 0; r < rows; r++)
@@ -396,7 +425,7 @@ static void plan_prefetch(const run_ahead *r, int64_t i, int64_t bytes, int64_t 
 #if AN_TILES
 /* One tile of the row block by one panel; *configured: the rows that the tile registers are configured for. */
 static void multiply_tile(const plan *p, const left *a, int64_t offset, int64_t stride, int64_t rows, int64_t width,
-                          int64_t words, const an_word *right, place c, bool go_on, const prefetch_plan *next,
+                          int64_t words, const right *b, place c, bool go_on, const prefetch_plan *next,
                           int64_t *configured)
 {
     (void)p;
@@ -404,17 +433,17 @@ static void multiply_tile(const plan *p, const left *a, int64_t offset, int64_t 
         __builtin_prefetch((const void *)(next->at + (uintptr_t)at), 0, 2);
     if (*configured != rows) tiles_configure(rows);
     *configured = rows;
-    tiles_multiply(rows, width == PANEL, an_ceil_div(words, WORDS_UP), a->at + offset, stride, right, width, c.at, c.ld,
-                   go_on);
+    tiles_multiply(rows, width == PANEL, an_ceil_div(words, WORDS_UP), a->at + offset, stride, b->at, b->stride, c.at,
+                   c.ld, go_on);
 }
 #else
 static void multiply_tile(const plan *p, const left *a, int64_t offset, int64_t stride, int64_t rows, int64_t width,
-                          int64_t words, const an_word *right, place c, bool go_on, const prefetch_plan *next,
+                          int64_t words, const right *b, place c, bool go_on, const prefetch_plan *next,
                           int64_t *configured)
 {
     (void)configured;
     const micro_fn *micro = (p->kind == WORD_PAIR ? MICRO_1 : MICRO_0)[a->layout][width == PANEL];
-    micro[rows - 1](words, a->at + offset, stride, right, c.at, c.ld, go_on, next);
+    micro[rows - 1](words, a->at + offset, stride, b->at, b->stride, c.at, c.ld, go_on, next);
 }
 #endif
 
@@ -429,8 +458,27 @@ static void prefetch_panel(const call *g, const job *b, int64_t j, int64_t panel
         __builtin_prefetch((const void *)(at + (uintptr_t)line * 64), 0, 2);
 }
 
+/* Operands that are read in place come from memory line by line, too far apart for the hardware to foresee: one line a step, the last
+ * three tiles of a panel prefetch the next panel's (which is 128 bytes, at any alignment), the others, at a task's first panel, the
+ * next tile of A, whose last column is on the only line that no tile before it has. Nothing beyond an operand is. */
+static void prefetch_in_place(const call *g, const job *b, const left *a, const right *panel, bool first, int64_t tile,
+                              prefetch_plan *next)
+{
+    if (AN_TILES || AN_VL != 16) return;
+    const int64_t i = tile - b->tile0, count = b->tile1 - b->tile0, rows = b->tile_rows[i + 1] - b->tile_rows[i];
+    const int64_t line = i - AN_MAX(count - 3, 0), left_rows = g->p.s.m - b->row0;
+    const int64_t last = AN_MIN(b->tile_rows[i + 1] + TILE_ROWS, left_rows) - 1;
+    if (panel->next != 0 && line >= 0) {
+        next->at = panel->next + (uintptr_t)(rows * panel->stride * 4 + line * 62); /* bytes 0, 62 and 124 */
+        next->step = panel->stride * 4;
+    } else if (first && a->layout == A_COLUMNS && !a->packed && b->tile_rows[i + 1] < left_rows) {
+        next->at = (uintptr_t)(a->at + last + rows * a->stride);
+        next->step = a->stride * 4;
+    }
+}
+
 /* Multiplies all tiles of the row block by one panel of block j of k. go_on: adds to the sums of earlier blocks. */
-static void multiply_panel(const call *g, const job *b, const left *a, int64_t j, int64_t panel, const an_word *right,
+static void multiply_panel(const call *g, const job *b, const left *a, int64_t j, int64_t panel, const right *right,
                            int64_t words, bool go_on)
 {
     const plan *p = &g->p;
@@ -458,7 +506,8 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t j
                 __builtin_prefetch((const void *)(next.c + (uintptr_t)(r * c.ld * 4)), 1, 3);
                 __builtin_prefetch((const void *)(next.c + (uintptr_t)(r * c.ld * 4 + 64)), 1, 3);
             }
-        plan_prefetch(&b->later, (panel - b->panel0) * count + t - b->tile0, tile_ahead, step, right, &next);
+        plan_prefetch(&b->later, (panel - b->panel0) * count + t - b->tile0, tile_ahead, step, right->at, &next);
+        prefetch_in_place(g, b, a, right, panel == b->panel0, t, &next);
         if (!partial) {
             multiply_tile(p, a, offset, stride, rows, width, words, right, (place){at, c.ld}, go_on, &next,
                           &configured);
@@ -590,12 +639,8 @@ static void multiply_task(void *arg, int64_t task, int thread)
             if (p->direct) {
                 multiply_direct(g, &b, &rows, &right, i, w1 - w0);
             } else {
-                const int64_t held = (i - b.panel0) % RIGHT_PANELS;
-                if (!p->share_b && held == 0)
-                    pack_right(p, &right, i, AN_MIN(i + RIGHT_PANELS, b.panel1), w0, w1, b.right);
-                multiply_panel(g, &b, &rows, j, i,
-                               p->share_b ? shared_panel(g, b.chain, j, i) : b.right + held * p->block * PANEL, w1 - w0,
-                               j > 0);
+                const struct right panel = take_right(g, &b, &right, j, i, w0, w1);
+                multiply_panel(g, &b, &rows, j, i, &panel, w1 - w0, j > 0);
             }
             if (!complete || (i + 1 < b.panel1 && i + 1 - begin < STRIP)) continue;
             finish(g, b.chain, &b, begin, i + 1, place_of(g, &b, begin));

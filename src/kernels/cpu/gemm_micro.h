@@ -29,8 +29,8 @@ enum { TILE_ROWS = 4, TILE_VECS = 2 };
 #endif
 enum { PANEL = TILE_VECS * AN_VL }; /* columns of a full panel */
 
-typedef void (*micro_fn)(int64_t words, const an_word *a, int64_t stride, const an_word *b, float *c, int64_t ldc,
-                         bool go_on, const prefetch_plan *next);
+typedef void (*micro_fn)(int64_t words, const an_word *a, int64_t stride, const an_word *b, int64_t ldb, float *c,
+                         int64_t ldc, bool go_on, const prefetch_plan *next);
 
 /* Four steps of k in one turn of the loop, in the same order: an Intel core needs it to keep both of its multiply-add units busy
  * (bench/gemm/README.md). Sanitized builds, where the time to compile counts, go without. */
@@ -87,8 +87,8 @@ AN_INLINE void micro_step(const int rows, const int vecs, const a_layout layout,
 }
 
 AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, const bool dot, int64_t words,
-                     const an_word *from, int64_t stride, const an_word *b, float *c, int64_t ldc, bool go_on,
-                     const prefetch_plan *next)
+                     const an_word *from, int64_t stride, const an_word *b, int64_t ldb, float *c, int64_t ldc,
+                     bool go_on, const prefetch_plan *next)
 {
     const row_strides s = strides_of(stride);
     const int64_t on = layout == A_ROWS ? 4 : stride * 4;
@@ -98,13 +98,13 @@ AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, cons
         go_on ? vf_load(c + r * ldc + v * AN_VL) : (vf){0};
     uintptr_t row = next->c, at = next->at;
     const int64_t first = words < rows ? words : rows;
-    for (int64_t k = 0; k < first; k++, a += on, b += vecs * AN_VL, row += (uintptr_t)ldc * 4) {
+    for (int64_t k = 0; k < first; k++, a += on, b += ldb, row += (uintptr_t)ldc * 4) {
         FORGET(a);
         AN_UNROLL for (int v = 0; v < vecs; v += 16 / AN_VL) __builtin_prefetch((const float *)row + v * AN_VL, 1);
         micro_step(rows, vecs, layout, dot, a, &s, b, sum);
     }
     const uintptr_t step = (uintptr_t)next->step;
-    FOUR_STEPS for (int64_t k = first; k < words; k++, a += on, b += vecs * AN_VL, at += step)
+    FOUR_STEPS for (int64_t k = first; k < words; k++, a += on, b += ldb, at += step)
     {
         FORGET(a);
         __builtin_prefetch((const void *)at, 0, 2);
@@ -118,9 +118,10 @@ AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, cons
 #define MICRO_NAME(rows, vecs, layout, dot) micro_##rows##_##vecs##_##layout##_##dot
 #define MICRO(rows, vecs, layout, dot)                                                                                 \
     static void MICRO_NAME(rows, vecs, layout, dot)(int64_t words, const an_word *a, int64_t stride, const an_word *b, \
-                                                    float *c, int64_t ldc, bool go_on, const prefetch_plan *next)      \
+                                                    int64_t ldb, float *c, int64_t ldc, bool go_on,                    \
+                                                    const prefetch_plan *next)                                         \
     {                                                                                                                  \
-        micro(rows, vecs, layout, dot, words, a, stride, b, c, ldc, go_on, next);                                      \
+        micro(rows, vecs, layout, dot, words, a, stride, b, ldb, c, ldc, go_on, next);                                 \
     }
 #define MICRO_ROWS_4(X, ...)  X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
 #define MICRO_ROWS_6(X, ...)  MICRO_ROWS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)

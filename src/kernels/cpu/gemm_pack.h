@@ -243,7 +243,7 @@ AN_INLINE void pack_along_x(const operand *o, part q, an_word *out, int64_t widt
 
 typedef void (*pack_inside_fn)(const operand *o, int64_t x, int64_t w0, int64_t w1, an_word *out, int64_t width,
                                bool more);
-#if AN_VL == 8 /* on other widths not measured */
+#if AN_VL >= 8 && !AN_TILES /* on narrower vectors not measured */
 /* PACK_ALONG_X where all that is read lies inside an operand that is contiguous along x. Tiles and panels are packed a few
  * words each in turn, and what pack() prepares for a call would take as long as those words. `vectors` hold the rows of a
  * tile (1) or the columns of a panel; the last word is stored whole where the same thread writes the one behind it (`more`).
@@ -290,6 +290,8 @@ static void inside_f32_tile(const operand *o, int64_t x, int64_t w0, int64_t w1,
         copy_rows(p, row, w1 - w0, ahead, out, TILE_ROWS * 4);
     else if (width == TILE_ROWS - 1)
         copy_rows(p, row, w1 - w0, ahead, out, (TILE_ROWS - 1) * 4);
+    else if (TILE_ROWS > 8 && width == TILE_ROWS - 2)
+        copy_rows(p, row, w1 - w0, ahead, out, (TILE_ROWS - 2) * 4);
     else
         copy_rows(p, row, w1 - w0, 0, out, (size_t)width * 4);
 }
@@ -302,17 +304,18 @@ static void inside_f32_tile(const operand *o, int64_t x, int64_t w0, int64_t w1,
 #define PACK_INSIDE_BOTH(name, kind, dtype)                                                                            \
     PACK_INSIDE(name##_tile, 1, kind, dtype) PACK_INSIDE(name##_panel, PANEL / AN_VL, kind, dtype)
 PACK_INSIDE(inside_f32_panel, PANEL / AN_VL, WORD_F32, AN_F32)
-PACK_INSIDE_BOTH(inside_rounded_f32, WORD_ROUNDED, AN_F32)
-PACK_INSIDE_BOTH(inside_rounded_bf16, WORD_ROUNDED, AN_BF16)
+#define WORD_OF_BF16 (AN_BF16_DOT ? WORD_PAIR : WORD_ROUNDED)
+PACK_INSIDE_BOTH(inside_bf16_f32, WORD_OF_BF16, AN_F32)
+PACK_INSIDE_BOTH(inside_bf16_bf16, WORD_OF_BF16, AN_BF16)
 
 /* NULL: pack() is to be called. WORD_ROUNDED: words w and w + 1 are swapped, so an odd k has a word beyond it. */
 AN_INLINE pack_inside_fn pack_inside_body(const operand *o, bool panel, word_kind kind)
 {
     if (o->along_x != 1 || o->window) return NULL;
     if (kind == WORD_F32 && o->dtype == AN_F32) return panel ? inside_f32_panel : inside_f32_tile;
-    if (kind != WORD_ROUNDED || o->k % 2 != 0) return NULL;
-    if (o->dtype == AN_F32) return panel ? inside_rounded_f32_panel : inside_rounded_f32_tile;
-    if (o->dtype == AN_BF16) return panel ? inside_rounded_bf16_panel : inside_rounded_bf16_tile;
+    if (kind == WORD_F32 || o->k % 2 != 0) return NULL;
+    if (o->dtype == AN_F32) return panel ? inside_bf16_f32_panel : inside_bf16_f32_tile;
+    if (o->dtype == AN_BF16) return panel ? inside_bf16_bf16_panel : inside_bf16_bf16_tile;
     return NULL;
 }
 #else

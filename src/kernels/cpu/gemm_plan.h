@@ -56,6 +56,7 @@ typedef struct plan {
     int64_t tiles, row_blocks, panels;
     int64_t least_rows, rest_rows;                    /* m divided by tiles, and what remains */
     bool share_b, share_a;                            /* packed once for all threads */
+    bool b_in_place;                                  /* whole panels of B are multiplied as they lie */
     bool direct;                                      /* B is multiplied as it lies (gemm_rows.h) */
     int64_t group_chains, group_panels, group_blocks; /* of a group */
     int64_t column_blocks;                            /* of a group */
@@ -105,8 +106,10 @@ static int64_t packed_tile(const plan *p) /* words of a packed tile: columns, or
 }
 
 /* Whether A can be multiplied without packing: its f32 elements are words already, and its rows or columns are
- * contiguous. Not when the stride maps all rows of a tile to the same few sets of the L1 cache (twelve rows 2 KiB apart; six
- * only from 4 KiB on), and no columns with AVX2, whose six rows would use 24 of the 64 bytes of each line. For tile registers, the pairs of a row of whole chunks of k. */
+ * contiguous. No rows where the stride maps all rows of a tile to the same few sets of the L1 cache (twelve rows 2 KiB apart; six
+ * only from 4 KiB on), and no columns with AVX2, whose six rows would use 24 of the 64 bytes of each line. With AVX-512 columns are read in
+ * place at any stride: a step takes 24 cycles, and what the L2 cache takes to answer hides behind the steps before. For tile registers, the
+ * pairs of a row of whole chunks of k. */
 static bool readable_in_place(const plan *p)
 {
     const an_gemm_spec *s = &p->s;
@@ -115,8 +118,19 @@ static bool readable_in_place(const plan *p)
                s->k % 32 == 0 && p->split_k % 32 == 0;
     const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k, same_sets = AN_VL == 8 ? 1024 : 512;
     const bool window = s->window.of == AN_WINDOW_A, columns = s->a_m == 1 && AN_VL != 8;
-    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || columns) && stride % same_sets != 0 &&
-           !window;
+    const bool apart = stride % same_sets != 0 || (AN_VL == 16 && s->a_k != 1);
+    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || columns) && apart && !window;
+}
+
+/* Whether whole panels of B are multiplied without packing: f32 that are contiguous along n (in dX and dW), with AVX-512, whose steps
+ * hide the L2 cache's latency. Not where a packed panel stays in the L1 cache and so many rows use it that packing costs less. */
+static bool right_readable_in_place(const plan *p)
+{
+    enum { L1_BYTES = 32 << 10, MANY_ROWS = 256 };
+    const an_gemm_spec *s = &p->s;
+    if (AN_TILES || AN_VL != 16 || p->kind != WORD_F32 || s->b_dtype != AN_F32) return false;
+    if (s->b_n != 1 || s->b_k == 1 || s->window.of == AN_WINDOW_B) return false;
+    return s->m < MANY_ROWS || p->block * PANEL * 4 > L1_BYTES;
 }
 
 /* Tasks for many threads, which take them in rounds: a last round of two tasks leaves all other threads waiting. Of the row and column blocks
@@ -127,7 +141,7 @@ static void deal_tasks(plan *p, int64_t threads)
     enum { MOST_ROUNDS = 4, FETCH = AN_TILES ? 3 : 1, PACK_PANEL = AN_TILES ? 8 : 4, PACK_TILE = AN_TILES ? 8 : 2 };
     const int64_t fewest = p->column_blocks, most = p->group_panels, chains = p->group_chains;
     if (chains * p->row_blocks * fewest >= MOST_ROUNDS * threads) return;
-    const int64_t per_panel = p->share_b ? FETCH : PACK_PANEL,
+    const int64_t per_panel = p->share_b || p->b_in_place ? FETCH : PACK_PANEL,
                   per_tile = p->share_a || readable_in_place(p) ? 0 : PACK_TILE;
     int64_t least = INT64_MAX;
     for (int64_t tiles = an_ceil_div(p->tiles, p->row_blocks); tiles > 0; tiles--)
@@ -152,7 +166,8 @@ static void halve_tasks(plan *p)
         /* On tile registers a panel is multiplied faster than it is read from another cache: rows stay together, but not where
          * every task of those rows would pack them. */
         const bool pack_a = p->share_b && !p->share_a && !readable_in_place(p);
-        const bool split_columns = AN_TILES && !pack_a && (!p->share_b || p->group_panels > 4 * p->column_blocks);
+        const bool split_columns = AN_TILES ? !pack_a && (!p->share_b || p->group_panels > 4 * p->column_blocks)
+                                            : p->b_in_place && p->group_panels > 4 * p->column_blocks;
         if (!split_columns && p->tiles > (AN_TILES && pack_a ? 1 : least_tiles) * p->row_blocks)
             p->row_blocks = AN_MIN(p->row_blocks * 2, p->tiles);
         else if (p->group_panels > 2 * p->column_blocks)
@@ -231,7 +246,9 @@ static plan plan_make(const an_gemm_spec *spec, int threads)
     p.least_rows = p.tiles ? s->m / p.tiles : 0;
     p.rest_rows = p.tiles ? s->m % p.tiles : 0;
     p.panels = an_ceil_div(s->n, PANEL);
-    p.share_b = s->m > FEW_ROWS;
+    p.b_in_place = right_readable_in_place(&p);
+    p.share_b = s->m > FEW_ROWS && !p.b_in_place;
+    if (p.b_in_place && threads == 1) p.tasks = 1;
     if (p.chains == 0 || p.tiles == 0 || p.panels == 0) return p;
     plan_groups(&p);
     plan_tasks(&p, threads);
