@@ -89,6 +89,14 @@ static const example EXAMPLES[] = {
     {50, 70, DEEP(11200), 't', 'n', F32, ONE, 0, 0, 0},
     {50, 70, DEEP(11200), 't', 'n', AN_F32, AN_F32, AN_BF16, ONE, 0, 0, 0},
     {50, 70, DEEP(11200), 'n', 't', F32, ONE, 0, 0, 1},
+    {50, 70, DEEP(11200), 't', 't', F32, ONE, 0, 0, 0}, /* both packed for all, whatever is read in place */
+    /* a B along n: read in place, or packed where it is narrow, or where many rows use a panel that stays in the L1 cache */
+    {300, 97, DEEP(600), 'n', 'n', F32, ONE, 0, 0, 0},
+    {300, 97, DEEP(600), 't', 'n', F32, ONE, 0, 0, 1},
+    {300, 96, 60, 'n', 'n', F32, ONE, 0, 0, 0},
+    {300, 10, 70, 'n', 'n', F32, ONE, 0, 0, 0},
+    {300, 31, 70, 't', 'n', F32, ONE, 0, 0, 0},
+    {90, 63, 70, 't', 'n', F32, ONE, 0, 0, 0},
     /* the same of two members with both operands packed for all, in pairs as well: one group is packed during another
      */
     {40, 40, DEEP(20001), 't', 'n', BF16, {1, 2, 1}, false, 0, 0},
@@ -119,6 +127,7 @@ static const example EXAMPLES[] = {
     {70, 40, DEEP(401), 't', 'n', BF16, ONE, 0, 0, 0},
     {30, 45, 50, 'n', 't', F16, ONE, 0, 0, 0},
     {70, 45, 51, 't', 'n', F16, ONE, 0, 0, 0},
+    {70, 45, DEEP(402), 't', 'n', BF16, ONE, 0, 0, 0},
     {70, 45, 51, 's', 's', AN_BF16, AN_F16, AN_F32, ONE, 0, 0, 1},
     {60, 33, 64, 'n', 't', AN_BF16, AN_F32, AN_F32, ONE, 0, 0, 0},
     {60, 33, 65, 'n', 't', AN_BF16, AN_F32, AN_BF16, ONE, 0, 0, 0},

@@ -639,8 +639,8 @@ static void multiply_task(void *arg, int64_t task, int thread)
             if (p->direct) {
                 multiply_direct(g, &b, &rows, &right, i, w1 - w0);
             } else {
-                const struct right panel = take_right(g, &b, &right, j, i, w0, w1);
-                multiply_panel(g, &b, &rows, j, i, &panel, w1 - w0, j > 0);
+                const struct right words = take_right(g, &b, &right, j, i, w0, w1);
+                multiply_panel(g, &b, &rows, j, i, &words, w1 - w0, j > 0);
             }
             if (!complete || (i + 1 < b.panel1 && i + 1 - begin < STRIP)) continue;
             finish(g, b.chain, &b, begin, i + 1, place_of(g, &b, begin));

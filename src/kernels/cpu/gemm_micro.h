@@ -1,11 +1,11 @@
 /* gemm_micro.h: the innermost loop of GEMM: C tile [TILE_ROWS, PANEL] in registers += A rows x B panel, one multiply-add an element and a k.
  *
  * Owns:      the tile's size, and one function for every number of rows, both layouts of A, and full or narrow panels.
- * Does not:  know matrices: it is handed packed panels and writes whole vectors; padding is the caller's.
+ * Does not:  know matrices: it is handed panels, packed or in place, and writes whole vectors; padding is the caller's.
  * Invariant: an element's multiply-adds are in ascending k, starting from +0 or, when the accumulation continues, from the value in C.
  *
  * Operands are 32-bit words: an f32, or a pair of bf16 of neighbouring k for the dot product.
- *     B is a panel, [words][TILE_VECS * AN_VL] (narrow: [words][AN_VL]).
+ *     B is a panel, TILE_VECS * AN_VL words (narrow: AN_VL) of each k, `ldb` words apart.
  *     A is either rows (a row's words contiguous, rows `stride` words apart) or columns, [words][stride].
  *
  *     instruction set   tile      accumulators   registers

@@ -308,7 +308,7 @@ PACK_INSIDE(inside_f32_panel, PANEL / AN_VL, WORD_F32, AN_F32)
 PACK_INSIDE_BOTH(inside_bf16_f32, WORD_OF_BF16, AN_F32)
 PACK_INSIDE_BOTH(inside_bf16_bf16, WORD_OF_BF16, AN_BF16)
 
-/* NULL: pack() is to be called. WORD_ROUNDED: words w and w + 1 are swapped, so an odd k has a word beyond it. */
+/* NULL: pack() is to be called. bf16: two k are packed at a time, so an odd k has a word beyond it. */
 AN_INLINE pack_inside_fn pack_inside_body(const operand *o, bool panel, word_kind kind)
 {
     if (o->along_x != 1 || o->window) return NULL;

@@ -123,13 +123,15 @@ static bool readable_in_place(const plan *p)
 }
 
 /* Whether whole panels of B are multiplied without packing: f32 that are contiguous along n (in dX and dW), with AVX-512, whose steps
- * hide the L2 cache's latency. Not where a packed panel stays in the L1 cache and so many rows use it that packing costs less. */
+ * hide the L2 cache's latency. Not where a packed panel stays in the L1 cache and so many rows use it that packing costs less, and not a narrow B
+ * whose last panel, which each task would pack, is half of it or more. */
 static bool right_readable_in_place(const plan *p)
 {
-    enum { L1_BYTES = 32 << 10, MANY_ROWS = 256 };
+    enum { L1_BYTES = (32 << 10) / CACHE_DIVISOR, MANY_ROWS = 256 };
     const an_gemm_spec *s = &p->s;
     if (AN_TILES || AN_VL != 16 || p->kind != WORD_F32 || s->b_dtype != AN_F32) return false;
     if (s->b_n != 1 || s->b_k == 1 || s->window.of == AN_WINDOW_B) return false;
+    if (s->n < PANEL || (s->n < 2 * PANEL && s->n % PANEL != 0)) return false;
     return s->m < MANY_ROWS || p->block * PANEL * 4 > L1_BYTES;
 }
 
