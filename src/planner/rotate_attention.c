@@ -112,7 +112,7 @@ static bool is_op(const loop *l, int32_t i, an_op op)
     return i >= 0 && l->p->ins[i].kind == AN_INS_ELEM && l->p->ins[i].op == op && l->p->ins[i].dtype == AN_F32;
 }
 
-/* Whether the place is in a table: in float32 what is not one is a load of the same kind. */
+/* Whether the place is in a table. The dtype does not tell in float32, where what is turned is a float32 load too. */
 static bool is_fixed(const loop *l, const place *p)
 {
     return l->p->arg[p->arg].fixed;
@@ -200,6 +200,7 @@ static bool parts_of(const an_planner *w, int32_t s, const an_attn_spec *spec, i
     const int64_t width = (int64_t)spec->H * spec->D, across = k->u.loop->cols;
     if (k->u.loop->rows * across != n * spec->B * spec->T * width) return false;
     if (across != width && across != n * width && across != n * spec->T * width) return false;
+    if (spec->dtype == AN_BF16 && across != width) return false; /* the rows that its kernel, a GPU's, was tried with */
     an_ix_pool ix = {0};
     loop l = {.p = k->u.loop, .s = spec, .ix = &ix};
     bool good = true;
@@ -368,7 +369,7 @@ static an_status apply(an_planner *w, an_plan_step *s, const found *f)
     s->bytes = k->bytes;
     k->rotated = true;
     s->scratch_bytes =
-        w->rq->target->scratch(w->rq->target, k); /* less than without: the kernel has no sums of dq apart */
+        w->rq->target->scratch(w->rq->target, k); /* on a GPU less than without: the kernel has no sums of dq apart */
     s->arg = arg;
     s->n_args = n + 2;
     return AN_OK;
