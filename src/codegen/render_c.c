@@ -736,7 +736,7 @@ static void end_run(const an_loop_kernel *p, an_text *out)
     an_text_puts(out, "        }\n");
 }
 
-enum { ROWS_AHEAD = 2, TILE_COLUMNS = 128 /* kernels/cpu/gemm.c */ };
+enum { ROWS_AHEAD = 2, TILE_COLUMNS = 128 /* at most: STRIP of kernels/cpu/gemm_plan.h */ };
 
 /* Asks for what an epilogue reads and writes of a row of its tile two rows later: the tile's rows are pieces of longer rows, whose
  * beginnings no hardware foresees. */
@@ -750,7 +750,8 @@ static void ask_for_rows(const an_loop_kernel *p, an_text *out)
         if (!an_ix_stride(&p->ix, in->ix, AN_VAR_ROW, &row) || !an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &col))
             continue;
         if (col != 1 || row <= TILE_COLUMNS) continue;
-        an_text_printf(out, "        an_ask_row(%s, (r + %d) * %lld", p->arg[in->arg].name, ROWS_AHEAD, (long long)row);
+        an_text_printf(out, "        if (r + %d < t->row1) an_ask_row(%s, (r + %d) * %lld", ROWS_AHEAD,
+                       p->arg[in->arg].name, ROWS_AHEAD, (long long)row);
         an_text_printf(out, " + col0 + %lld, col1 - col0, sizeof *%s);\n", (long long)p->ix.expr[in->ix].c,
                        p->arg[in->arg].name);
     }
