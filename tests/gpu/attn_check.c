@@ -9,8 +9,10 @@
 
 #include <time.h>
 
-void an_portable_attn_forward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
-void an_portable_attn_backward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
+void an_portable_attn_forward(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch,
+                              an_pool *p);
+void an_portable_attn_backward(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch,
+                               an_pool *p);
 size_t an_portable_attn_scratch(const an_attn_spec *s, bool backward, int threads);
 
 typedef struct kernels {
@@ -115,12 +117,12 @@ static void run_cpu(const attn_case *c, void *x[CASE_TENSORS], float *lse)
     size_t bytes = an_portable_attn_scratch(&s, false, 1) + an_portable_attn_scratch(&s, true, 1);
     void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64), *rng = (void *)(uintptr_t)c->rng;
     if (!scratch) cuda_die("out of memory");
-    an_portable_attn_forward(&s, (void *const[]){x[CASE_Q], x[CASE_K], x[CASE_V], rng, x[CASE_O], lse, NULL}, scratch,
-                             NULL);
+    an_portable_attn_forward(&s, (void *const[]){x[CASE_Q], x[CASE_K], x[CASE_V], rng, x[CASE_O], lse, NULL}, NULL,
+                             scratch, NULL);
     an_portable_attn_backward(&s,
                               (void *const[]){x[CASE_Q], x[CASE_K], x[CASE_V], x[CASE_O], lse, x[CASE_DO], rng,
                                               x[CASE_DQ], x[CASE_DK], x[CASE_DV]},
-                              scratch, NULL);
+                              NULL, scratch, NULL);
     free(scratch);
 }
 
