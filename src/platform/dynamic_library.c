@@ -130,8 +130,13 @@ an_status an_dl_copy_open(an_err *err, const void *address, an_dl_copy *out)
     *out = (an_dl_copy){.file = in_memory(address)};
     if (out->file < 0) return an_fail(err, AN_E_ENV, "a library cannot be copied to memory: %s", strerror(errno));
     name_of(out, name);
-    out->lib = an_dl_open(err, name);
+    struct stat named, made; /* another /proc than this process' has other files */
+    const bool found =
+        !stat(name, &named) && !fstat(out->file, &made) && named.st_dev == made.st_dev && named.st_ino == made.st_ino;
+    out->lib = found ? dlopen(name, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (out->lib) return AN_OK;
+    const char *why = found ? dlerror() : "/proc is not this process'";
+    an_fail(err, AN_E_ENV, "a library copied to memory cannot be loaded: %s", why ? why : "unknown");
     close(out->file);
     return AN_E_ENV;
 }

@@ -46,6 +46,21 @@ static int is_refusing_copy(void)
     return how && !strcmp(how, "refuse") && dladdr((const void *)is_refusing_copy, &at) &&
            !strncmp(at.dli_fname, "/proc/", 6);
 }
+/* With FAKE_NVRTC_COPIES=signals the library's first compilation replaces SIGTERM's handler for a while, as NVRTC's does. */
+EXPORT void fake_handler(int s)
+{
+    (void)s;
+}
+static void replace_handler(void)
+{
+    static bool before;
+    const char *how = getenv("FAKE_NVRTC_COPIES");
+    if (before || !how || strcmp(how, "signals") != 0) return;
+    before = true;
+    void (*was)(int) = signal(SIGTERM, fake_handler);
+    usleep(20000);
+    signal(SIGTERM, was);
+}
 static int compiled;
 EXPORT int fake_compiled(void)
 {
@@ -93,6 +108,7 @@ EXPORT int nvrtcCompileProgram(thing *p, int n, const char *const *o)
     int arch = 0, fmad = 0;
     for (int i = 0; i < n; i++) arch |= !strncmp(o[i], "--gpu-architecture=", 19), fmad |= !strncmp(o[i], "--fmad=", 7);
     if (is_refusing_copy()) DONE(7);
+    replace_handler();
     if (getenv("FAKE_NVRTC_COPIES")) usleep(1000);
     if (!arch || !fmad) complain("nvrtcCompileProgram: architecture and contraction must be said");
     static long texts;

@@ -11,6 +11,7 @@
 #include "platform/thread_pool.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <sys/resource.h>
 
 enum { TEXTS = 48, THREADS = 5 };
@@ -154,10 +155,7 @@ static void copies_give_the_same_entries(void **state)
 static void copies_of_nvrtc_itself_give_the_same_entries(void **state)
 {
     (void)state;
-    if (!open_library(true)) {
-        print_message(NVRTC_ABSENT "\n");
-        skip();
-    }
+    if (!open_library(true)) test_skip(NVRTC_ABSENT);
     check_entries();
     an_err err = {0};
     an_load_stats stats = {0};
@@ -255,6 +253,43 @@ static void without_room_for_copies_the_library_compiles_all(void **state)
     fake_clean();
 }
 
+static void on_signal(int s)
+{
+    (void)s;
+}
+
+/* The stand-in replaces SIGTERM's handler during its first compilation, as NVRTC does. */
+static void handlers_of_signals_are_those_from_before(void **state)
+{
+    (void)state;
+    struct sigaction mine = {.sa_handler = on_signal}, was, now;
+    assert_int_equal(sigaction(SIGTERM, &mine, &was), 0);
+    for (int round = 0; round < 8; round++) {
+        an_err err = {0};
+        an_load_stats stats = {0};
+        assert_true(open_library(false));
+        setenv("FAKE_NVRTC_COPIES", "signals", 1);
+        if (compile(an_compilers_most(), new_folder(), 0, -1, &stats, &err) != AN_OK) fail_msg("%s", err.text);
+        unsetenv("FAKE_NVRTC_COPIES");
+        assert_int_equal(sigaction(SIGTERM, NULL, &now), 0);
+        assert_true(now.sa_handler == on_signal);
+    }
+    /* one that a copy left is taken back */
+    device.compilers = 2;
+    an_compilers *c = an_compilers_open(&device, 1000, 2);
+    const an_nvrtc *copy = an_compilers_get(c, 1);
+    assert_non_null(copy);
+    const void *handler = an_dl_sym(copy->library, "fake_handler");
+    assert_non_null(handler);
+    memcpy(&mine.sa_handler, &handler, sizeof handler);
+    assert_int_equal(sigaction(SIGTERM, &mine, NULL), 0);
+    an_compilers_close(&device, c);
+    assert_int_equal(sigaction(SIGTERM, NULL, &now), 0);
+    assert_true(now.sa_handler == on_signal);
+    assert_int_equal(sigaction(SIGTERM, &was, NULL), 0);
+    fake_clean();
+}
+
 static void an_error_is_its_texts(void **state)
 {
     (void)state;
@@ -296,6 +331,7 @@ int main(void)
                                        cmocka_unit_test(each_thread_has_a_copy_which_goes_with_the_last),
                                        cmocka_unit_test(what_copies_refuse_the_library_compiles),
                                        cmocka_unit_test(without_room_for_copies_the_library_compiles_all),
+                                       cmocka_unit_test(handlers_of_signals_are_those_from_before),
                                        cmocka_unit_test(an_error_is_its_texts),
                                        cmocka_unit_test(the_number_of_compilers_is_checked)};
     return cmocka_run_group_tests(tests, build, NULL);

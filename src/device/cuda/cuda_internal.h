@@ -122,6 +122,9 @@ typedef struct an_cuda_module {
 an_status an_cuda_compile(an_err *err, an_device *d, an_cuda_module *module, int n, an_load_stats *stats);
 void an_cuda_module_free(an_device *d, an_cuda_module *u);
 
+/* Whether c makes machine code of the text, which is thrown away. */
+bool an_nvrtc_compiles(const an_device *d, const an_nvrtc *c, const char *text);
+
 /* ---- compilers.c */
 typedef struct an_compilers an_compilers;
 int an_compilers_most(void);

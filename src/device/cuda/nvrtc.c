@@ -47,7 +47,7 @@ static void options_for(const an_device *d, bool fmad, bool arch_specific, optio
     out->flag[3] = "--ftz=true"; /* subnormals are zeros, as on the CPU in exact mode; elsewhere it saves time */
     out->n = 4;
     /* the front end does not declare the run-time library, textures and surfaces; the code is the same */
-    if (d->nvrtc.major > 12 || d->nvrtc.minor >= 8) out->flag[out->n++] = "--minimal";
+    if (d->nvrtc.major > 12 || (d->nvrtc.major == 12 && d->nvrtc.minor >= 8)) out->flag[out->n++] = "--minimal";
 }
 
 static void key_of(const an_device *d, an_cuda_module *u)
@@ -148,6 +148,16 @@ static void compile_with(const an_nvrtc *c, const an_device *d, an_cuda_module *
         }
     }
     c->program_free(&p);
+}
+
+bool an_nvrtc_compiles(const an_device *d, const an_nvrtc *c, const char *text)
+{
+    an_cuda_module u = {.fmad = true};
+    compile_with(c, d, &u, text);
+    const bool made = u.image != NULL;
+    free(u.image);
+    free(u.log);
+    return made;
 }
 
 static void compile_one(void *user, int64_t task, int thread)
