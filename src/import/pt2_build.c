@@ -290,7 +290,7 @@ an_status an_in_write(an_build *b, const an_pt2_node *n, int i, an_tensor *t)
 static bool lies_alike(const an_pt2_value *from, const an_pt2_value *to)
 {
     bool alike = from->rank == to->rank && from->torch_dtype == to->torch_dtype;
-    for (int i = 0; alike && i < from->rank; i++) alike = from->dim[i] == 1 || from->step[i] == to->step[i];
+    for (int i = 0; alike && i < from->rank; i++) alike = from->step[i] == to->step[i];
     return alike;
 }
 
@@ -324,7 +324,8 @@ static bool is_view(const an_build *b, const an_pt2_node *n)
         const int copy_at = strstr(n->target, "dtype_layout") ? 6 : strstr(n->target, "device") ? 4 : 3;
         return !an_in_bool(b, n, copy_at) && lies_alike(from, to);
     }
-    if (strncmp(n->target, "aten.contiguous.", 16) == 0) return lies_alike(from, to);
+    if (!strncmp(n->target, "aten.contiguous.", 16) || !strncmp(n->target, "aten.type_as.", 13))
+        return lies_alike(from, to);
     if (strstr(n->target, "ravel")) return from->contiguous;
     if (strstr(n->target, "reshape") || strstr(n->target, "aten.flatten")) return folds(from, to);
     return true;

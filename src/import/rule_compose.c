@@ -433,11 +433,14 @@ static an_tensor *by_triangle(an_tensor *l, an_tensor *y, bool upper)
 
 /* The X of A X = y, where `l` is A's triangle: A = l l^T, or with `upper` l^T l. The other triangle of l is not read; but as PyTorch has it,
  * the gradient is that of the product, which has all of l: y less the product's change, which is 0. */
-static an_tensor *solved_by_triangle(an_tensor *l, an_tensor *y, bool upper)
+static an_tensor *solved_by_triangle(an_build *b, an_tensor *l, an_tensor *y, bool upper)
 {
     an_tensor *held = an_detach_at(AN_AT, l), *x = by_triangle(held, an_detach_at(AN_AT, y), upper);
     an_tensor *first = an_matmul_at(AN_AT, upper ? l : turned(l), x);
     an_tensor *product = an_matmul_at(AN_AT, upper ? turned(l) : l, first);
+    an_tensor *zero = an_num(product, b->cx, 0),
+              *known = an_isfinite_at(AN_AT, product); /* the other triangle may hold anything */
+    product = an_where_at(AN_AT, known, product, zero);
     an_tensor *change = an_sub_at(AN_AT, product, an_detach_at(AN_AT, product));
     return by_triangle(held, an_sub_at(AN_AT, y, change), upper);
 }
@@ -450,7 +453,7 @@ an_status an_rule_cholesky_solve(an_build *b, const an_pt2_node *n)
     bool fit = an_rank(y) == an_rank(l);
     for (int i = 0; fit && i < an_rank(l) - 1; i++) fit = an_dim(l, i) == an_dim(y, i);
     if (!fit) return an_build_refuse(b, AN_E_UNSUPPORTED, "one matrix for several right sides");
-    an_out(b, n, 0, solved_by_triangle(l, y, an_in_bool(b, n, 2)));
+    an_out(b, n, 0, solved_by_triangle(b, l, y, an_in_bool(b, n, 2)));
     return AN_OK;
 }
 
@@ -458,7 +461,7 @@ an_status an_rule_cholesky_inverse(an_build *b, const an_pt2_node *n)
 {
     an_tensor *l = an_in(b, n, 0);
     AN_TRY(square(b, l));
-    an_out(b, n, 0, solved_by_triangle(l, unit_matrices(b, l), an_in_bool(b, n, 1)));
+    an_out(b, n, 0, solved_by_triangle(b, l, unit_matrices(b, l), an_in_bool(b, n, 1)));
     return AN_OK;
 }
 

@@ -51,7 +51,8 @@ an_status an_rule_dist(an_build *b, const an_pt2_node *n)
     an_promote(&x, &y);
     an_tensor *d = an_sub_at(AN_AT, x, y);
     if (!an_is_float(d)) return an_build_refuse(b, AN_E_UNSUPPORTED, "of integers");
-    an_out(b, n, 0, length_of(b, an_reshape_1(d, an_count(d)), an_in_float(b, n, 2), false));
+    an_tensor *length = an_norm_of_rows(b, an_reshape_1(d, an_count(d)), an_in_float(b, n, 2));
+    an_out(b, n, 0, an_reshape_at(AN_AT, length, (an_shape){0}));
     return AN_OK;
 }
 
