@@ -117,6 +117,7 @@ static const example EXAMPLES[] = {
     {5, 70, 129, 'n', 't', BF16, ONE, 0, 0, 1},
     {8, 70, 131, 'n', 't', F32, ONE, 0, 0, 0},
     {7, 41, 66, 'n', 't', AN_F32, AN_BF16, AN_BF16, ONE, 0, 0, 0},
+    {7, 41, 66, 'n', 't', F32, ONE, 0, 0, 0}, /* with AVX2 two tiles of rows, which seven threads must not part */
     {1, 40, DEEP(1019), 'n', 't', F32, ONE, 0, 0, 0}, /* rows of B 4 KiB apart */
     {16, 33, DEEP(1055), 'n', 't', BF16, ONE, 0, 0, 0},
     {16, 64, 96, 'n', 't', AN_F32, AN_BF16, AN_F32, {2, 1, 2}, true, 0, 0},

@@ -137,7 +137,8 @@ static bool right_readable_in_place(const plan *p)
 
 /* Tasks for many threads, which take them in rounds: a last round of two tasks leaves all other threads waiting. Of the row and column blocks
  * that make up to MOST_ROUNDS rounds, those are taken whose rounds cost least. A tile by a panel costs 1; beside that, a panel from another
- * core's cache, a panel that the task packs, and a tile of A that it packs: 1, 4 and 2; on tile registers, which multiply faster, 3, 8 and 8. */
+ * core's cache, a panel that the task packs, and a tile of A that it packs: 1, 4 and 2; on tile registers, which multiply faster, 3, 8 and 8.
+ * What is multiplied directly has all rows in each task. */
 static void deal_tasks(plan *p, int64_t threads)
 {
     enum { MOST_ROUNDS = 4, FETCH = AN_TILES ? 3 : 1, PACK_PANEL = AN_TILES ? 8 : 4, PACK_TILE = AN_TILES ? 8 : 2 };
@@ -145,8 +146,9 @@ static void deal_tasks(plan *p, int64_t threads)
     if (chains * p->row_blocks * fewest >= MOST_ROUNDS * threads) return;
     const int64_t per_panel = p->share_b || p->b_in_place ? FETCH : PACK_PANEL,
                   per_tile = p->share_a || readable_in_place(p) ? 0 : PACK_TILE;
+    const int64_t fewest_tiles = p->direct ? p->tiles : 1;
     int64_t least = INT64_MAX;
-    for (int64_t tiles = an_ceil_div(p->tiles, p->row_blocks); tiles > 0; tiles--)
+    for (int64_t tiles = an_ceil_div(p->tiles, p->row_blocks); tiles >= fewest_tiles; tiles--)
         for (int64_t round = 1; round <= MOST_ROUNDS; round++) {
             const int64_t rows = an_ceil_div(p->tiles, tiles);
             const int64_t wanted = AN_MIN(AN_MAX(round * threads / (chains * rows), fewest), most);
@@ -170,7 +172,7 @@ static void halve_tasks(plan *p)
         const bool pack_a = p->share_b && !p->share_a && !readable_in_place(p);
         const bool split_columns = AN_TILES ? !pack_a && (!p->share_b || p->group_panels > 4 * p->column_blocks)
                                             : p->b_in_place && p->group_panels > 4 * p->column_blocks;
-        if (!split_columns && p->tiles > (AN_TILES && pack_a ? 1 : least_tiles) * p->row_blocks)
+        if (!split_columns && !p->direct && p->tiles > (AN_TILES && pack_a ? 1 : least_tiles) * p->row_blocks)
             p->row_blocks = AN_MIN(p->row_blocks * 2, p->tiles);
         else if (p->group_panels > 2 * p->column_blocks)
             p->column_blocks *= 2;
