@@ -1,5 +1,5 @@
-/* used_functions.c: see used_functions.h. Functions are found by the lines that they begin and end with, and every identifier of what is
- * kept is looked up among their names; nothing is parsed. */
+/* used_functions.c: dead function elimination on source text (used_functions.h). A definition is recognized by its first and its last line,
+ * without a parser; a reference is an identifier with a function's name. Reachability starts from the text outside of these functions. */
 #include "codegen/used_functions.h"
 
 #include "base/base.h"

@@ -1,14 +1,14 @@
 /* used_functions.h: a module's text without the functions that nothing in it uses. A loop kernel is a few lines behind a thousand of the
- * dialect, of which it calls a few: a compiler's front end is done in half the time, and gives the same code.
- */
+ * dialect's functions, of which it calls a few: the compiler's front end takes half the time, and the machine code is the same. */
 #ifndef AN_CODEGEN_USED_FUNCTIONS_H
 #define AN_CODEGEN_USED_FUNCTIONS_H
 
 #include "base/text.h"
 
-/* Appends `text` without unused functions: those from a line that begins with AN_FN, or with "template <" in front of one, to a line that is
- * "}" or to the end of that line. Used is a name that stands outside of such a function, comments apart, or in a used
- * one. A name that the preprocessor pastes together is not seen. False: no memory. */
+/* Dead function elimination: appends `text` without the functions that cannot be reached from what stands outside of functions. A function
+ * begins with AN_FN at the start of a line, perhaps behind "template <...>", and ends at a line "}" or, if it is written on one line, there.
+ * Each mention of its name outside of comments and literals counts as a use. Names that the preprocessor pastes together (##) are not seen.
+ * False: no memory. */
 bool an_used_functions(const char *text, an_text *out);
 
 #endif

@@ -404,14 +404,14 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     }
     case AN_KERNEL_ATTN: {
         void *a[7] = {arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], st->n_args > 6 ? arg[6] : NULL};
-        const float *const tables[2] = {k->rotated ? arg[AN_ATTN_TABLES] : NULL,
-                                        k->rotated ? arg[AN_ATTN_TABLES + 1] : NULL};
+        const float *const *tables =
+            k->rotated ? (const float *const[]){arg[AN_ATTN_TABLES], arg[AN_ATTN_TABLES + 1]} : NULL;
         d->builtin->attn_forward(&k->u.attn, a, tables, scratch, d->pool);
         break;
     }
     case AN_KERNEL_ATTN_GRAD: {
-        const float *const tables[2] = {k->rotated ? arg[AN_ATTN_GRAD_TABLES] : NULL,
-                                        k->rotated ? arg[AN_ATTN_GRAD_TABLES + 1] : NULL};
+        const float *const *tables =
+            k->rotated ? (const float *const[]){arg[AN_ATTN_GRAD_TABLES], arg[AN_ATTN_GRAD_TABLES + 1]} : NULL;
         d->builtin->attn_backward(&k->u.attn, arg, tables, scratch, d->pool);
         break;
     }

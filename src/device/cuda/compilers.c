@@ -26,7 +26,7 @@ enum {
     MOST_COMPILERS = 8,
     TEXTS_EACH = 8,     /* making a copy takes as long as compiling two to four */
     THREADS_EACH = 2,   /* the lock is held for a fifth to all of a text's time, by NVRTC's version */
-    SHARE_OF_MEMORY = 4 /* of all ranks the copies may take a fourth of what is free */
+    SHARE_OF_MEMORY = 4 /* copies of all ranks together take at most a quarter of the free memory */
 };
 
 static const int SIGNALS[] = {SIGINT, SIGTERM, SIGXFSZ};

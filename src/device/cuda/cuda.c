@@ -183,7 +183,7 @@ static an_gating gates(const an_target *t, int64_t m, int64_t n, int64_t k)
     return an_cuda_gates(t->backend, m, n, k);
 }
 
-/* An empty variable counts as unset. */
+/* The variables of the environment: an empty one counts as unset. */
 static an_status read_compilers(an_err *err, an_device *d)
 {
     const char *n = getenv("ANNEAL_CUDA_COMPILERS");

@@ -159,9 +159,10 @@ static void *find_versions(const char *name, int newest, char *path, size_t capa
     return library;
 }
 
+static const an_dl_symbol nvrtc_symbols[] = {AN_CUDA_NVRTC(NVRTC_SYMBOL)};
+
 an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out)
 {
-    static const an_dl_symbol symbols[] = {AN_CUDA_NVRTC(NVRTC_SYMBOL)};
     memset(out, 0, sizeof *out);
     out->library = find_versions("libnvrtc", newest, out->path, sizeof out->path);
     if (!out->library)
@@ -170,7 +171,7 @@ an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out)
                        "compiled. Install CUDA, or the Python package nvidia-cuda-nvrtc, or name its folder in "
                        "ANNEAL_CUDA_PATH",
                        AN_MIN(newest, NEWEST_MAJOR));
-    const char *missing = an_dl_fill(out->library, symbols, AN_COUNT(symbols), out);
+    const char *missing = an_dl_fill(out->library, nvrtc_symbols, AN_COUNT(nvrtc_symbols), out);
     if (missing) return an_fail(err, AN_E_ENV, "%s has no %s; install a newer NVRTC", out->path, missing);
     if (out->version(&out->major, &out->minor))
         return an_fail(err, AN_E_ENV, "%s does not tell its version; reinstall it", out->path);
@@ -191,10 +192,9 @@ void *an_nvrtc_builtins(const an_nvrtc *c)
 
 an_status an_nvrtc_fill(an_err *err, void *library, const an_nvrtc *like, an_nvrtc *out)
 {
-    static const an_dl_symbol symbols[] = {AN_CUDA_NVRTC(NVRTC_SYMBOL)};
     *out = *like;
     out->library = library;
-    const char *missing = an_dl_fill(library, symbols, AN_COUNT(symbols), out);
+    const char *missing = an_dl_fill(library, nvrtc_symbols, AN_COUNT(nvrtc_symbols), out);
     if (missing) return an_fail(err, AN_E_ENV, "a copy of %s has no %s", like->path, missing);
     if (out->compile == like->compile) return an_fail(err, AN_E_ENV, "a copy of %s is the library itself", like->path);
     return AN_OK;
