@@ -26,7 +26,8 @@
  *     (ir/plan.h);
  *   - dv, dk and dq are single accumulations over ascending queries (dq: keys), multiplied by 1/(1-rate) or `scale` when
  *     they are stored; delta is summed in 16 lanes, which are added up as a tree.
- * With bf16 multiplication q, k, v, do, p and ds are rounded to bf16 (to nearest even) and the sums stay f32. Tile registers
+ * With bf16 multiplication q, k, v, do, p and ds are rounded to bf16 (to nearest even) and the sums stay f32; of two neighbouring d,
+ * keys or queries the odd one is added first, as a dot product instruction adds them (tile_kind in attn_tile.h). Tile registers
  * (AN_TILES) take all seven products then, in the order of gemm_tiles.h: rows of q, p and ds are the left operand as they lie, and
  * p and ds are transposed for dv and dk. Rows and sums that a tile reads beyond a panel's end are zeros or are thrown away.
  *
@@ -55,8 +56,9 @@ typedef struct job {
     uint64_t sample0; /* global index of sample 0, for dropout */
     int keys;         /* S, or how many of the S keys are in use */
     int64_t shift;    /* key j is visible to query i when j <= i + shift */
-    bool dot;         /* panels hold pairs of bf16 */
-    bool round;       /* panels hold f32 rounded to bf16: bf16 multiplication without a dot product instruction */
+    bool bf16;        /* multiplies bf16, */
+    bool dot;         /* of which panels hold pairs, */
+    bool round;       /* or f32 that are rounded to bf16, where there is no dot product instruction */
     int dn, dw;       /* row length in words: of an f32 panel; of a panel that is summed over d */
     int item;         /* bytes of a stored element */
     bool split;       /* backward: separate tasks for dk dv and for dq */
@@ -67,9 +69,9 @@ typedef struct job {
 static job job_of(const an_attn_spec *s)
 {
     job w = {.s = s, .keys = s->S, .drop.scale = 1.0f};
-    bool bf16 = s->mul_dtype == AN_BF16;
-    w.dot = bf16 && (AN_BF16_DOT || AN_TILES);
-    w.round = bf16 && !w.dot;
+    w.bf16 = s->mul_dtype == AN_BF16;
+    w.dot = w.bf16 && (AN_BF16_DOT || AN_TILES);
+    w.round = w.bf16 && !w.dot;
     w.dn = (int)an_round_up(s->D, LANES);
     w.dw = w.dot ? (int)an_round_up((s->D + 1) / 2, LANES) : w.dn;
     w.item = s->dtype == AN_F32 ? 4 : 2;
@@ -347,7 +349,7 @@ static void forward_tile(const job *w, const forward_scratch *r, int b, int h, i
         int seen = visible(w, i0 + row + g + m - 1, k0, n), width = (int)an_round_up(seen, LANES);
         float *p = r->p + g * BLOCK;
         if (!seen) continue;
-        gemm_rows(w->dot, m, width, kd, r->q + (int64_t)(row + g) * w->dw, w->dw, r->kt, BLOCK, p, BLOCK, false);
+        gemm_rows(w->bf16, m, width, kd, r->q + (int64_t)(row + g) * w->dw, w->dw, r->kt, BLOCK, p, BLOCK, false);
         for (int i = 0; i < m; i++) fetch_ahead(w, &r->next, g + i, rows);
         softmax_rows(w, r, row + g, m, p, i0 + row + g, k0, n, dropout_index(w, b, h, i0 + row + g, k0));
         const an_word *a = (const an_word *)p;
@@ -360,7 +362,7 @@ static void forward_tile(const job *w, const forward_scratch *r, int b, int h, i
                    sizeof(an_word) * (size_t)((int)an_round_up(m, ROWS_UP) - m) * BLOCK / 2);
             a = r->pairs;
         }
-        gemm_rows(w->dot, m, w->dn, w->dot ? (seen + 1) / 2 : seen, a, w->dot ? BLOCK / 2 : BLOCK, r->v, w->dn,
+        gemm_rows(w->bf16, m, w->dn, w->dot ? (seen + 1) / 2 : seen, a, w->dot ? BLOCK / 2 : BLOCK, r->v, w->dn,
                   r->o + (int64_t)(row + g) * w->dn, w->dn, true);
     }
 }
@@ -581,8 +583,9 @@ static void gradient_tile(const job *w, const backward_scratch *r, int b, int h,
     for (int g = 0; g < rows; g += step) {
         int m = AN_MIN(step, rows - g);
         int width = (int)an_round_up(visible(w, i0 + g + m - 1, k0, n), LANES);
-        gemm_rows(w->dot, m, width, kd, r->q + (int64_t)g * w->dw, w->dw, r->kt, BLOCK, r->p + g * BLOCK, BLOCK, false);
-        gemm_rows(w->dot, m, width, kd, r->g + (int64_t)g * w->dw, w->dw, r->vt, BLOCK, r->ds + g * BLOCK, BLOCK,
+        gemm_rows(w->bf16, m, width, kd, r->q + (int64_t)g * w->dw, w->dw, r->kt, BLOCK, r->p + g * BLOCK, BLOCK,
+                  false);
+        gemm_rows(w->bf16, m, width, kd, r->g + (int64_t)g * w->dw, w->dw, r->vt, BLOCK, r->ds + g * BLOCK, BLOCK,
                   false);
         int i = g;
         for (; i + EXP_ROWS <= g + m; i += EXP_ROWS)
@@ -630,9 +633,9 @@ static void add_keys(const job *w, const backward_scratch *r, int64_t i0, int ro
         gemm_rows(true, m, w->dn, count, ds + word, BLOCK / 2, q + skip * w->dn, w->dn, r->dk + (int64_t)j * w->dn,
                   w->dn, true);
 #else
-        gemm_columns(w->dot, m, w->dn, count, p + skip * BLOCK + j, g + skip * w->dn, w->dn, r->dv + (int64_t)j * w->dn,
-                     w->dn);
-        gemm_columns(w->dot, m, w->dn, count, ds + skip * BLOCK + j, q + skip * w->dn, w->dn,
+        gemm_columns(w->bf16, m, w->dn, count, p + skip * BLOCK + j, g + skip * w->dn, w->dn,
+                     r->dv + (int64_t)j * w->dn, w->dn);
+        gemm_columns(w->bf16, m, w->dn, count, ds + skip * BLOCK + j, q + skip * w->dn, w->dn,
                      r->dk + (int64_t)j * w->dn, w->dn);
 #endif
     }
@@ -646,7 +649,7 @@ static void add_queries(const job *w, const backward_scratch *r, float *dq, int6
     const int ld = w->dot ? BLOCK / 2 : BLOCK;
     for (int g = 0; g < rows; g += step) {
         int m = AN_MIN(step, rows - g), seen = visible(w, i0 + g + m - 1, k0, n);
-        gemm_rows(w->dot, m, w->dn, w->dot ? (seen + 1) / 2 : seen, ds + g * ld, ld, k, w->dn, dq + (int64_t)g * w->dn,
+        gemm_rows(w->bf16, m, w->dn, w->dot ? (seen + 1) / 2 : seen, ds + g * ld, ld, k, w->dn, dq + (int64_t)g * w->dn,
                   w->dn, true);
     }
 }

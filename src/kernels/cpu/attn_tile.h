@@ -165,10 +165,10 @@ static void pair_columns(an_word *out, const float *rows, int words)
 
 /* c[m, n] = (load ? c : 0) + a[m, k] * b[k, n], n a multiple of 16, k in words. Rows of a and c up to a multiple of 16, and
  * words of k, are in their panels: the former are anything, the latter zeros in a and numbers in b. */
-static void gemm_rows(bool dot, int m, int n, int64_t k, const an_word *a, int64_t lda, const an_word *b, int64_t ldb,
+static void gemm_rows(bool bf16, int m, int n, int64_t k, const an_word *a, int64_t lda, const an_word *b, int64_t ldb,
                       float *c, int64_t ldc, bool load)
 {
-    (void)dot;
+    (void)bf16;
     const int64_t chunks = an_ceil_div(k, TILE_SIDE);
     for (int i = 0; i < m; i += TILE_ROWS) {
         const int64_t rows = m - i > TILE_SIDE ? TILE_ROWS : TILE_SIDE;
@@ -180,83 +180,89 @@ static void gemm_rows(bool dot, int m, int n, int64_t k, const an_word *a, int64
 static inline void tiles_begin(void) {}
 static inline void tiles_end(void) {}
 
+/* How a tile multiplies. Words of BY_ROUNDED are f32 rounded to bf16; the odd one of two neighbouring k is added first, as the dot product
+ * instruction of BY_PAIRS adds, so that both give the same bits (but for subnormal operands, which the instruction takes as zeros). */
+typedef enum tile_kind { BY_F32, BY_ROUNDED, BY_PAIRS } tile_kind;
+
+/* acc[mr, nv vectors] += a[i*sm] * b[j], of one k. */
+AN_INLINE void add_products(const tile_kind kind, int mr, int nv, const an_word *a, int64_t sm, const an_word *b,
+                            vf acc[AN_MR_LONG][AN_NV])
+{
+    vf row[AN_NV];
+    AN_UNROLL for (int j = 0; j < nv; j++) row[j] = (vf)vu_load(b + j * AN_VL);
+    AN_UNROLL for (int i = 0; i < mr; i++)
+    {
+        const vf value = (vf)vu_set(a[i * sm]);
+        AN_UNROLL for (int j = 0; j < nv; j++) acc[i][j] =
+            kind == BY_PAIRS ? vf_dot(value, row[j], acc[i][j]) : vf_fma(value, row[j], acc[i][j]);
+    }
+}
+
 /* One register tile: c[mr, nv vectors] = (load ? c : 0) + sum over k of a[i*sm + k*sk] * b[k*ldb + j]. */
-AN_INLINE void micro(bool dot, int mr, int nv, int64_t k, const an_word *a, int64_t sm, int64_t sk, const an_word *b,
-                     int64_t ldb, float *c, int64_t ldc, bool load)
+AN_INLINE void micro(const tile_kind kind, int mr, int nv, int64_t k, const an_word *a, int64_t sm, int64_t sk,
+                     const an_word *b, int64_t ldb, float *c, int64_t ldc, bool load)
 {
     vf acc[AN_MR_LONG][AN_NV];
     AN_UNROLL for (int i = 0; i < mr; i++)
     {
         AN_UNROLL for (int j = 0; j < nv; j++) acc[i][j] = load ? vf_load(c + i * ldc + j * AN_VL) : vf_set(0.0f);
     }
-    for (int64_t x = 0; x < k; x++, a += sk, b += ldb) {
-        vf row[AN_NV];
-        AN_UNROLL for (int j = 0; j < nv; j++) row[j] = (vf)vu_load(b + j * AN_VL);
-        AN_UNROLL for (int i = 0; i < mr; i++)
-        {
-            vf value = (vf)vu_set(a[i * sm]);
-            AN_UNROLL for (int j = 0; j < nv; j++) acc[i][j] =
-                dot ? vf_dot(value, row[j], acc[i][j]) : vf_fma(value, row[j], acc[i][j]);
-        }
+    for (; kind == BY_ROUNDED && k >= 2; k -= 2, a += 2 * sk, b += 2 * ldb) {
+        add_products(kind, mr, nv, a + sk, sm, b + ldb, acc);
+        add_products(kind, mr, nv, a, sm, b, acc);
     }
+    for (int64_t x = 0; x < k; x++, a += sk, b += ldb) add_products(kind, mr, nv, a, sm, b, acc);
     AN_UNROLL for (int i = 0; i < mr; i++)
     {
         AN_UNROLL for (int j = 0; j < nv; j++) vf_store(c + i * ldc + j * AN_VL, acc[i][j]);
     }
 }
 
-AN_INLINE void strip(bool dot, int nv, int m, int64_t k, const an_word *a, int64_t sm, int64_t sk, const an_word *b,
-                     int64_t ldb, float *c, int64_t ldc, bool load)
+AN_INLINE void strip(const tile_kind kind, int nv, int m, int64_t k, const an_word *a, int64_t sm, int64_t sk,
+                     const an_word *b, int64_t ldb, float *c, int64_t ldc, bool load)
 {
     int i = 0;
 #if AN_MR_LONG > AN_MR
     for (; m - i >= AN_MR_LONG && m - i != 2 * AN_MR; i += AN_MR_LONG)
-        micro(dot, AN_MR_LONG, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
+        micro(kind, AN_MR_LONG, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
 #endif
-    for (; i + AN_MR <= m; i += AN_MR) micro(dot, AN_MR, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
+    for (; i + AN_MR <= m; i += AN_MR) micro(kind, AN_MR, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
 #if AN_MR_LONG > AN_MR
     if (m - i == 3) {
-        micro(dot, 3, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
+        micro(kind, 3, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
         return;
     }
 #endif
-    for (; i < m; i++) micro(dot, 1, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
+    for (; i < m; i++) micro(kind, 1, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
 }
 
-AN_INLINE void panels(bool dot, int m, int n, int64_t k, const an_word *a, int64_t sm, int64_t sk, const an_word *b,
-                      int64_t ldb, float *c, int64_t ldc, bool load)
+AN_INLINE void panels(const tile_kind kind, int m, int n, int64_t k, const an_word *a, int64_t sm, int64_t sk,
+                      const an_word *b, int64_t ldb, float *c, int64_t ldc, bool load)
 {
     int j = 0;
-    for (; j + AN_NV * AN_VL <= n; j += AN_NV * AN_VL) strip(dot, AN_NV, m, k, a, sm, sk, b + j, ldb, c + j, ldc, load);
-    for (; j < n; j += LANES) strip(dot, LANES / AN_VL, m, k, a, sm, sk, b + j, ldb, c + j, ldc, load);
+    for (; j + AN_NV * AN_VL <= n; j += AN_NV * AN_VL)
+        strip(kind, AN_NV, m, k, a, sm, sk, b + j, ldb, c + j, ldc, load);
+    for (; j < n; j += LANES) strip(kind, LANES / AN_VL, m, k, a, sm, sk, b + j, ldb, c + j, ldc, load);
 }
 
 /* c[m, n] = (load ? c : 0) + a[m, k] * b[k, n], n a multiple of 16, k in words. */
-static void gemm_rows(bool dot, int m, int n, int64_t k, const an_word *a, int64_t lda, const an_word *b, int64_t ldb,
+static void gemm_rows(bool bf16, int m, int n, int64_t k, const an_word *a, int64_t lda, const an_word *b, int64_t ldb,
                       float *c, int64_t ldc, bool load)
 {
-#if AN_BF16_DOT
-    if (dot) {
-        panels(true, m, n, k, a, lda, 1, b, ldb, c, ldc, load);
-        return;
-    }
-#endif
-    (void)dot;
-    panels(false, m, n, k, a, lda, 1, b, ldb, c, ldc, load);
+    if (bf16)
+        panels(AN_BF16_DOT ? BY_PAIRS : BY_ROUNDED, m, n, k, a, lda, 1, b, ldb, c, ldc, load);
+    else
+        panels(BY_F32, m, n, k, a, lda, 1, b, ldb, c, ldc, load);
 }
 
 /* The same with a transposed: a[k, m], rows of 64 words, as score tiles have. */
-static void gemm_columns(bool dot, int m, int n, int64_t k, const an_word *a, const an_word *b, int64_t ldb, float *c,
+static void gemm_columns(bool bf16, int m, int n, int64_t k, const an_word *a, const an_word *b, int64_t ldb, float *c,
                          int64_t ldc)
 {
-#if AN_BF16_DOT
-    if (dot) {
-        panels(true, m, n, k, a, 1, BLOCK, b, ldb, c, ldc, true);
-        return;
-    }
-#endif
-    (void)dot;
-    panels(false, m, n, k, a, 1, BLOCK, b, ldb, c, ldc, true);
+    if (bf16)
+        panels(AN_BF16_DOT ? BY_PAIRS : BY_ROUNDED, m, n, k, a, 1, BLOCK, b, ldb, c, ldc, true);
+    else
+        panels(BY_F32, m, n, k, a, 1, BLOCK, b, ldb, c, ldc, true);
 }
 #endif
 

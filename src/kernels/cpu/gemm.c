@@ -19,7 +19,8 @@
  *             The entry is in conv.c, which keeps f32 convolutions of few channels and passes all other GEMMs and convolutions on to here.
  * Invariants: an f32 element is one accumulation of fused multiply-adds in ascending k from +0. Where it spans several
  *             blocks of k, each block continues from the stored partial sum. So the bits do not depend on blocks, threads
- *             or the instruction set. Of bf16, neither on blocks nor threads: blocks of k begin at multiples of WORDS_UP.
+ *             or the instruction set. Those of bf16 neither: blocks of k begin at multiples of WORDS_UP, and the odd k of a pair is added
+ *             first on all sets but tile registers.
  *             The epilogue gets every element exactly once, in tiles of at most STRIP * PANEL columns of one batch member.
  *
  * Packing. All threads together pack the panels of B for as many chains, panels or blocks of k as fit in SHARED_BYTES (a
