@@ -19,6 +19,11 @@ int an_pool_threads(const an_pool *p); /* p may be NULL: 1 */
 typedef void (*an_pool_fn)(void *arg, int64_t task, int thread);
 void an_pool_run(an_pool *p, int64_t n_tasks, an_pool_fn fn, void *arg);
 
+/* At most so many threads take part in the runs that follow; the others sleep. More threads than cores only take cores from
+ * one another: a thread that has to wait for its core holds up the run. Not during a run. */
+void an_pool_limit(an_pool *p, int most);
+int an_pool_working(const an_pool *p); /* how many take part now */
+
 int an_cores_available(void); /* affinity mask and cgroup v1/v2 CPU quota, rounded up; at least 1 */
 
 #endif

@@ -105,6 +105,78 @@ static void the_caller_sleeps_until_a_slow_task_has_ended(void **state)
     an_pool_close(p);
 }
 
+typedef struct seen {
+    atomic_int ran[6]; /* tasks, by thread */
+} seen;
+
+static void short_task(void *arg, int64_t task, int thread)
+{
+    (void)task;
+    nap(1e-4);
+    atomic_fetch_add(&((seen *)arg)->ran[thread], 1);
+}
+
+/* The threads that ran tasks, a bit each, of a run of two tasks a thread. */
+static int threads_of_a_run(an_pool *p)
+{
+    seen s = {0};
+    an_pool_run(p, 12, short_task, &s);
+    int threads = 0, tasks = 0;
+    for (int i = 0; i < 6; i++) {
+        tasks += atomic_load(&s.ran[i]);
+        threads |= (atomic_load(&s.ran[i]) > 0) << i;
+    }
+    assert_int_equal(tasks, 12);
+    return threads;
+}
+
+/* A worker that spins when the limit is set may still be seen once, and a busy machine may be late to start a thread. */
+static void a_limit_is_how_many_threads_take_part(void **state)
+{
+    (void)state;
+    an_pool *p;
+    assert_int_equal(an_pool_open(NULL, 6, &p), AN_OK);
+    const int limits[] = {2, 6, 1, 5, 3, 4, 100, 0, 6};
+    for (size_t i = 0; i < AN_COUNT(limits); i++) {
+        an_pool_limit(p, limits[i]);
+        const int working = an_pool_working(p), all = (1 << working) - 1;
+        assert_int_equal(working, AN_MAX(1, AN_MIN(limits[i], 6)));
+        int threads = 0;
+        const double until = an_seconds() + 20;
+        for (int within = 0; (within < 20 || threads != all) && an_seconds() < until;) {
+            const int now = threads_of_a_run(p);
+            within = now & ~all ? 0 : within + 1;
+            threads = now & ~all ? 0 : threads | now;
+        }
+        assert_int_equal(threads, all);
+    }
+    assert_int_equal(an_pool_threads(p), 6);
+    an_pool_limit(p, 2);
+    an_pool_close(p); /* four threads sleep beyond the limit */
+    an_pool_limit(NULL, 2);
+    assert_int_equal(an_pool_working(NULL), 1);
+}
+
+static void task_that_naps_in_the_caller(void *arg, int64_t task, int thread)
+{
+    (void)task;
+    nap(thread == 0 ? 0.05 : 1e-5);
+    atomic_fetch_add(&((seen *)arg)->ran[thread], 1);
+}
+
+/* Half of the tasks are the caller's, who is slow: the other thread takes those that it has not begun. */
+static void a_thread_without_tasks_takes_anothers(void **state)
+{
+    (void)state;
+    an_pool *p;
+    assert_int_equal(an_pool_open(NULL, 2, &p), AN_OK);
+    seen s = {0};
+    an_pool_run(p, 40, task_that_naps_in_the_caller, &s);
+    assert_int_equal(atomic_load(&s.ran[0]) + atomic_load(&s.ran[1]), 40);
+    assert_in_range(atomic_load(&s.ran[0]), 1, 19);
+    an_pool_close(p);
+}
+
 static void a_pool_that_never_ran_closes(void **state)
 {
     (void)state;
@@ -189,6 +261,8 @@ int main(void)
         cmocka_unit_test(without_a_pool_the_caller_runs_everything),
         cmocka_unit_test(runs_follow_each_other_at_every_distance),
         cmocka_unit_test(the_caller_sleeps_until_a_slow_task_has_ended),
+        cmocka_unit_test(a_limit_is_how_many_threads_take_part),
+        cmocka_unit_test(a_thread_without_tasks_takes_anothers),
         cmocka_unit_test(a_pool_that_never_ran_closes),
         cmocka_unit_test(zero_threads_means_the_cores_this_process_may_use),
         cmocka_unit_test(an_impossible_number_of_threads_is_refused_with_a_sentence),

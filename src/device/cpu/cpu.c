@@ -120,6 +120,7 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
         free(d);
         return status;
     }
+    an_pool_limit(d->pool, an_cores_available());
     an_compiler_find(&d->compiler, o, d->builtin->isa);
     d->target = (an_target){.dialect = "c",
                             .threads = an_pool_threads(d->pool),
