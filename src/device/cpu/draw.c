@@ -29,12 +29,22 @@ static uint64_t mass(const uint32_t *key, const uint64_t *weight, int64_t n, uin
     return sum;
 }
 
-/* The largest t of which there is enough: bit by bit. */
+/* The largest t of which there is enough, 0 if there is not: eight bits at a time, the highest first. What is above a digit is what
+ * its larger neighbours hold, so that each element is looked at four times, not once a bit. */
 static uint32_t threshold(const uint32_t *key, const uint64_t *weight, int64_t n, uint64_t enough)
 {
-    uint32_t t = 0;
-    for (uint32_t bit = 0x80000000u; bit; bit >>= 1)
-        if (mass(key, weight, n, t | bit) >= enough) t |= bit;
+    enum { BITS = 8, DIGITS = 1 << BITS };
+    uint32_t t = 0, known = 0; /* bits of t that are known */
+    uint64_t above = 0;
+    for (int shift = 32 - BITS; shift >= 0; shift -= BITS) {
+        uint64_t held[DIGITS] = {0};
+        for (int64_t i = 0; i < n; i++)
+            if ((key[i] & known) == t) held[key[i] >> shift & (DIGITS - 1)] += weight ? weight[i] : 1;
+        uint32_t digit = DIGITS - 1;
+        while (digit > 0 && above + held[digit] < enough) above += held[digit--];
+        t |= digit << shift;
+        known |= (uint32_t)(DIGITS - 1) << shift;
+    }
     return t;
 }
 
@@ -57,11 +67,11 @@ static int32_t token_of(const float *x, int64_t n, const int64_t *attr, uint32_t
     }
     if (key[first] > inf || key[first] <= minus_inf) return -1;
     if (scale == 0 || key[first] == inf) return (int32_t)first;
-    for (int64_t i = 0; i < n; i++) weight[i] = (uint64_t)(an_exp((x[i] - x[first]) * scale) * 0x1p40f);
     uint32_t t = attr[TOP_K] > 0 && attr[TOP_K] < n ? threshold(key, NULL, n, (uint64_t)attr[TOP_K]) : 0;
+    for (int64_t i = 0; i < n; i++)
+        weight[i] = key[i] >= t ? (uint64_t)(an_exp((x[i] - x[first]) * scale) * 0x1p40f) : 0;
     uint64_t total = mass(key, weight, n, t), sum = 0;
     if (attr[TOP_P]) {
-        for (int64_t i = 0; i < n; i++) weight[i] = key[i] >= t ? weight[i] : 0;
         const uint64_t enough = share((uint32_t)attr[TOP_P] << 8, total);
         const uint32_t cut = threshold(key, weight, n, AN_MAX(enough, 1));
         t = AN_MAX(t, cut);
