@@ -5,7 +5,7 @@
  *         (`visible`; there is no sliding window; it would also skip the first ones):
  *             s = q k^T * scale (attn_tile.h), masked (score_row)
  *             m' = max(m, s);  rescale l and o by exp(m - m')
- *             p = exp(s - m');  l += p;  o += p v
+ *             p = exp(s - m');  l += p (with AVX-512 up to here in registers: attn_scores.h);  o += p v
  *         o = o / l;  lse = m + log(l)
  *     backward task: a head, or one block of its keys or queries
  *         for each tile of 64 queries by 64 keys:
@@ -35,6 +35,7 @@
  */
 #include "base/exact.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/cpu/attn_scores.h"
 #include "kernels/cpu/attn_tile.h"
 #include "kernels/cpu/dropout_mask.h"
 #include "kernels/cpu/isa.h"
@@ -232,6 +233,7 @@ static size_t forward_scratch_of(const job *w, uint8_t *base, forward_scratch *r
     return used;
 }
 
+#if !AN_IN_REGISTERS
 /* Scales the n scores of a row, n a multiple of 16, and masks those from `seen` on. Returns the maximum of the scores and
  * `least`. */
 static inline float score_row(float *s, int n, int seen, float scale, float least)
@@ -249,36 +251,6 @@ static inline float score_row(float *s, int n, int seen, float scale, float leas
         most = lanes_max(t, most);
     }
     return lanes_most(most);
-}
-
-/* Rows whose exponentials are computed together, a step of all of them after the other: an exponential is a chain of a dozen dependent
- * operations, of which a core keeps one or two vectors in flight by itself and needs four. */
-enum { EXP_ROWS = AN_VL == 16 ? 4 : 2 };
-enum { EXP_VECTORS = LANES / AN_VL }; /* of a row */
-#define EXP_EACH AN_UNROLL for (int i = 0; i < rows * EXP_VECTORS; i++)
-#define EXP_X    x[i / EXP_VECTORS].v[i % EXP_VECTORS]
-
-/* an_exp of the lanes of rows, with its bits; `below`: of x <= 0 or a NaN, where nothing is too large. */
-AN_INLINE void exp_lanes(const int rows, const bool below, lanes *x)
-{
-    vf t[EXP_ROWS * EXP_VECTORS], r[EXP_ROWS * EXP_VECTORS], q[EXP_ROWS * EXP_VECTORS];
-    EXP_EACH t[i] = vf_fma(EXP_X, vf_set(AN_LOG2E), vf_set(AN_ROUNDER));
-    EXP_EACH q[i] = t[i] - vf_set(AN_ROUNDER);
-    EXP_EACH r[i] = vf_fma(q[i], vf_set(-AN_LN2), EXP_X);
-    EXP_EACH r[i] = vf_fma(q[i], vf_set(AN_LN2_LO), r[i]);
-    EXP_EACH q[i] = vf_fma(vf_set(AN_EXP_Q4), r[i], vf_set(AN_EXP_Q3));
-    EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(AN_EXP_Q2));
-    EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(AN_EXP_Q1));
-    EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(AN_EXP_Q0));
-    EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(1.0f));
-    EXP_EACH q[i] = vf_fma(q[i], r[i], vf_set(1.0f));
-    EXP_EACH
-    {
-        const vu large = below ? vu_set(0) : (vu)(EXP_X > vf_set(88.7228317f)),
-                 normal = (vu)(EXP_X >= vf_set(-87.3365402f));
-        const vu power = ((vu)q[i] + ((vu)t[i] << 23)) & normal & ~large;
-        EXP_X = (vf)(power | ((vu)vf_set(AN_EXACT_INF) & large) | (vu_set(0x7fc00000u) & (vu)(EXP_X != EXP_X)));
-    }
 }
 
 /* s[i][j] = exp(s[i][j] - m[i]), added to the 16 lane sums l[i], for neighbouring rows i. */
@@ -315,14 +287,26 @@ static inline void rescale_rows(const job *w, const forward_scratch *r, int row,
         for (int x = 0; x < w->dn; x += LANES) lanes_store(o + x, lanes_scale(lanes_load(o + x), shrink[i]));
     }
 }
+#endif
 
-/* Turns the scores p [m, 64] of rows [row, row+m) of the chunk, the first being query i0, against n keys from k0 into
- * probabilities relative to the new running maxima. Each loop does one thing for all rows, so that the CPU does not wait
- * for the maximum of one row before it works on the next. */
+/* The probabilities p [m, 64] of rows [row, row+m) of the chunk, the first being query i0, for n keys from k0 on, relative to the new
+ * running maxima. */
 static void softmax_rows(const job *w, const forward_scratch *r, int row, int m, float *p, int64_t i0, int64_t k0,
                          int n, uint64_t index)
 {
-    const int width = (int)an_round_up(visible(w, i0 + m - 1, k0, n), LANES);
+    const int width = (int)an_round_up(visible(w, i0 + m - 1, k0, n), LANES), kd = depth(w);
+    const an_word *q = r->q + (int64_t)row * w->dw;
+#if AN_IN_REGISTERS
+    for (int i = 0; i < m;) {
+        const int rows = m - i >= EXP_ROWS ? EXP_ROWS : 1;
+        const queries some = {q + (int64_t)i * w->dw, w->dw, kd, i0 + i + w->shift + 1 - k0, n, w->s->scale};
+        softmax_group(w->bf16, rows, width, &some, r->kt, r->m + row + i, r->l + (row + i) * LANES,
+                      r->o + (int64_t)(row + i) * w->dn, w->dn, p + i * BLOCK);
+        i += rows;
+    }
+#else
+    /* Each loop does one thing for all rows, so that the CPU does not wait for the maximum of one row before it works on the next. */
+    gemm_rows(w->bf16, m, width, kd, q, w->dw, r->kt, BLOCK, p, BLOCK, false);
     for (int i = 0; i < m; i++)
         r->most[i] = score_row(p + i * BLOCK, width, visible(w, i0 + i, k0, n), w->s->scale, r->m[row + i]);
     rescale_rows(w, r, row, m);
@@ -330,6 +314,7 @@ static void softmax_rows(const job *w, const forward_scratch *r, int row, int m,
     for (; first + EXP_ROWS <= m; first += EXP_ROWS)
         exp_rows(EXP_ROWS, p + first * BLOCK, width, r->m + row + first, r->l + (row + first) * LANES);
     for (; first < m; first++) exp_rows(1, p + first * BLOCK, width, r->m + row + first, r->l + (row + first) * LANES);
+#endif
     for (int i = 0; i < m && w->drop.on; i++) {
         float *s = p + i * BLOCK;
         keep_mask(&w->drop, index + (uint64_t)i * (uint64_t)((w->s->S + 3) / 4), width, r->mask);
@@ -343,13 +328,11 @@ static void forward_tile(const job *w, const forward_scratch *r, int b, int h, i
                          int64_t k0, int n)
 {
     const int step = visible(w, i0 + row, k0, n) == n ? rows : GROUP; /* no key is masked: one GEMM for all rows */
-    const int kd = depth(w);
     for (int g = 0; g < rows; g += step) {
         int m = AN_MIN(step, rows - g);
         int seen = visible(w, i0 + row + g + m - 1, k0, n), width = (int)an_round_up(seen, LANES);
         float *p = r->p + g * BLOCK;
         if (!seen) continue;
-        gemm_rows(w->bf16, m, width, kd, r->q + (int64_t)(row + g) * w->dw, w->dw, r->kt, BLOCK, p, BLOCK, false);
         for (int i = 0; i < m; i++) fetch_ahead(w, &r->next, g + i, rows);
         softmax_rows(w, r, row + g, m, p, i0 + row + g, k0, n, dropout_index(w, b, h, i0 + row + g, k0));
         const an_word *a = (const an_word *)p;
@@ -420,8 +403,10 @@ static void forward_task(void *arg, int64_t task, int thread)
         const float factor = mine.sums[i] == 0.0f ? 0.0f : w->drop.scale / mine.sums[i];
         store_row(w->out + at(w, s->o, b, h, i0 + i), s->dtype, mine.o + (int64_t)i * w->dn, factor, s->D);
     }
-    for (int i = 0; i < rows && w->lse; i++) /* -inf for a row without visible keys: log(0) */
-        w->lse[head * s->T + i0 + i] = mine.m[i] + an_log(mine.sums[i]);
+    if (!w->lse) return;
+    for (int i = 0; i < rows; i++)
+        mine.sums[i] = an_log(mine.sums[i]); /* -inf for a row without visible keys: log(0) */
+    for (int i = 0; i < rows; i++) w->lse[head * s->T + i0 + i] = mine.m[i] + mine.sums[i];
 }
 
 #if AN_TILES /* which multiply bf16 only: the rest is the business of the instruction set that they come with */
@@ -574,6 +559,28 @@ static inline void gradient_row(const job *w, float *restrict p, float *restrict
     }
 }
 
+#if AN_IN_REGISTERS
+/* p and ds of rows [g, g+m) of a tile without dropout. */
+static void gradient_groups(const job *w, const backward_scratch *r, int64_t i0, int g, int m, int width, int64_t k0,
+                            int n, const float *lse)
+{
+    for (int i = g; i < g + m;) {
+        const int rows = g + m - i >= EXP_ROWS ? EXP_ROWS : 1;
+        const queries some = {r->q + (int64_t)i * w->dw, w->dw, depth(w), i0 + i + w->shift + 1 - k0, n, w->s->scale};
+        float *p = r->p + i * BLOCK, *ds = r->ds + i * BLOCK;
+        gradient_group(w->bf16, rows, width, &some, r->g + (int64_t)i * w->dw, r->kt, r->vt, lse + i, r->delta + i, p,
+                       ds);
+        i += rows;
+        for (int x = 0; x < rows; x++, p += BLOCK, ds += BLOCK) {
+            for (int j = width; j < BLOCK; j++) p[j] = ds[j] = 0.0f;
+            if (!w->round) continue;
+            round_row(p, width);
+            round_row(ds, width);
+        }
+    }
+}
+#endif
+
 /* Computes r->p and r->ds for the tile of the packed queries and keys. */
 static void gradient_tile(const job *w, const backward_scratch *r, int b, int h, int64_t i0, int rows, int64_t k0,
                           int n)
@@ -583,6 +590,13 @@ static void gradient_tile(const job *w, const backward_scratch *r, int b, int h,
     for (int g = 0; g < rows; g += step) {
         int m = AN_MIN(step, rows - g);
         int width = (int)an_round_up(visible(w, i0 + g + m - 1, k0, n), LANES);
+#if AN_IN_REGISTERS
+        if (!w->drop.on) {
+            gradient_groups(w, r, i0, g, m, width, k0, n, lse);
+            for (int i = g; i < g + m; i++) fetch_ahead(w, &r->next, i, rows);
+            continue;
+        }
+#endif
         gemm_rows(w->bf16, m, width, kd, r->q + (int64_t)g * w->dw, w->dw, r->kt, BLOCK, r->p + g * BLOCK, BLOCK,
                   false);
         gemm_rows(w->bf16, m, width, kd, r->g + (int64_t)g * w->dw, w->dw, r->vt, BLOCK, r->ds + g * BLOCK, BLOCK,
