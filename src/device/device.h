@@ -76,6 +76,8 @@ typedef struct an_target {
     bool (*rotates)(const struct an_target *t, const an_attn_spec *s);
     /* A library runs the convolution with this window: nothing is fused to it. NULL: no library does. */
     bool (*library_conv)(const struct an_target *t, const an_gemm_spec *s);
+    /* The convolution reads operands in planes (an_window_spec.planes) as well. NULL: none does. */
+    bool (*conv_planes)(const struct an_target *t, const an_gemm_spec *s);
     bool fallback;         /* steps that the dialect cannot express run on the CPU: an_plan_step.fallback */
     bool cpu_steps;        /* the CPU can run any step, on the same memory */
     int32_t bind_align;    /* alignment in bytes of an argument's offset in its buffer; 0: its element's size */

@@ -33,7 +33,12 @@ typedef struct an_window_spec {
     /* A library of the device runs it (an_target.library_conv). Then dX reads w as it lies, [o, r, s, c], and with 1 x 1 taps
      * there is a window too. */
     int32_t by_library;
+    int32_t
+        planes; /* an_planes_of_conv: which operands lie in planes, [images, channels, in, in], as images of PyTorch do */
 } an_window_spec;
+
+/* Only where an_target.conv_planes allows it. The strides of such an operand in an_gemm_spec are those of one that is channels last. */
+enum an_planes_of_conv { AN_PLANES_IMAGE = 1, AN_PLANES_DY = 2 /* of dW: A */ };
 
 /* C[b,m,n] = sum_k A[b,m,k] * B[b,k,n].      args: A, B, C
  *

@@ -65,6 +65,7 @@ typedef struct an_cpu_kernels {
 
     /* Scratch the caller must supply (64-byte aligned), for `threads` threads. */
     size_t (*gemm_scratch)(const an_gemm_spec *s, int threads);
+    bool (*conv_planes)(const an_gemm_spec *s); /* the operands of this convolution may lie in planes */
     void (*gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user, an_pool *p);
 
     /* tables: cosines and sines of rotated attention (ir/plan.h); NULL, or two NULLs: it is not. */

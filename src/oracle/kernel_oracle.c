@@ -73,13 +73,22 @@ typedef struct gemm {
     const an_oracle_memory *arg;
 } gemm;
 
+/* Element `channel` of pixel `at` of images of `area` pixels, in planes. */
+static int64_t in_planes(int64_t at, int64_t channel, int64_t area, int64_t channels)
+{
+    return (at / area * channels + channel) * area + at % area;
+}
+
 /* Index in the image of im2col element (p, t): output position p, window element t; -1: padding. */
 static int64_t window_at(const an_window_spec *w, int64_t p, int64_t t)
 {
     const int64_t area = (int64_t)w->out[0] * w->out[1], tap = t / w->channels;
     const int32_t y = an_window_along(w, 0, (int32_t)(p % area / w->out[1]), (int32_t)(tap / w->taps[1]));
     const int32_t x = an_window_along(w, 1, (int32_t)(p % w->out[1]), (int32_t)(tap % w->taps[1]));
-    return y < 0 || x < 0 ? -1 : ((p / area * w->in[0] + y) * w->in[1] + x) * w->pixel + t % w->channels;
+    if (y < 0 || x < 0) return -1;
+    const int64_t pixel = (p / area * w->in[0] + y) * w->in[1] + x, channel = t % w->channels;
+    if (w->planes & AN_PLANES_IMAGE) return in_planes(pixel, channel, (int64_t)w->in[0] * w->in[1], w->channels);
+    return pixel * w->pixel + channel;
 }
 
 /* Index in w [o,r,s,n] of element (k, n) of B, where a library reads it as it lies: k counts (r,s,o). */
@@ -103,9 +112,12 @@ static double gemm_at(void *user, int64_t r, int64_t c)
         b += k * s->b_b[i];
     }
     const bool as_it_lies = s->window.by_library && s->window.of == AN_WINDOW_A && s->window.tap[0] < 0; /* dX */
+    const int64_t area = (int64_t)s->window.out[0] * s->window.out[1];
     double sum = 0;
     for (int64_t k = 0; k < s->k; k++) {
-        const int64_t at_a = s->window.of == AN_WINDOW_A ? window_at(&s->window, m, k) : m * s->a_m + k * s->a_k;
+        const int64_t at_a = s->window.of == AN_WINDOW_A              ? window_at(&s->window, m, k)
+                             : (s->window.planes & AN_PLANES_DY) != 0 ? in_planes(k, m, area, s->m)
+                                                                      : m * s->a_m + k * s->a_k;
         const int64_t at_b = s->window.of == AN_WINDOW_B ? window_at(&s->window, k, c)
                              : as_it_lies                ? weight_at(s, k, c)
                                                          : k * s->b_k + c * s->b_n;

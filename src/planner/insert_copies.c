@@ -10,6 +10,8 @@
  *       gather, convolution
  *     dX that a library     weights as they lie
  *       runs
+ *     convolution whose     images in planes
+ *       device takes them
  *     depthwise             any, with neighbouring channels: memory is read once for all taps, in vectors, and
  *       convolution, pool   channels that lie apart would be gathered at every tap. On the CPU also images of neighbouring pixels,
  *                           which its kernels take as they are (codegen/planes.h)
@@ -58,6 +60,14 @@ static bool gathers_channels(const an_planner *w, const struct an_tensor *n, con
     return v->affine && t->shape[3] > 1 && v->stride[3] > 1 && !takes_planes(w, n, t, v);
 }
 
+/* Not where src is the weights, too. */
+static bool takes_image_in_planes(an_planner *w, const struct an_tensor *n, int32_t src)
+{
+    bool all = true;
+    for (int s = 0; s < n->n_src; s++) all &= n->src[s] != src || an_conv_takes_planes(w, n, s);
+    return all;
+}
+
 /* Whether reader n accepts view `src`, as the table above has it. */
 static bool accepts(an_planner *w, const struct an_tensor *n, int32_t src)
 {
@@ -69,7 +79,7 @@ static bool accepts(an_planner *w, const struct an_tensor *n, int32_t src)
         ok = t->rank < 4 ? is_contiguous(t, &v) : v.stride[3] == 1 || t->shape[3] == 1;
     } else if (ok && n->op != AN_OP_MATMUL &&
                !(n->op == AN_OP_CONV2D_DX && src == n->src[1] && an_conv_by_library(w, n))) {
-        ok = is_contiguous(t, &v);
+        ok = is_contiguous(t, &v) || takes_image_in_planes(w, n, src);
         if (n->op == AN_OP_PACK || n->op == AN_OP_ASSIGN) ok &= t->numel == w->g->node[v.base]->numel;
     }
     const int align = AN_MAX(w->rq->target->bind_align, 1);

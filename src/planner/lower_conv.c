@@ -156,10 +156,34 @@ bool an_conv_by_library(an_planner *w, const struct an_tensor *n)
     return t->library_conv(t, &s);
 }
 
+/* Whether a view [N,H,W,C] is one of [N,C,H,W] as it lies in memory, and not both at once. */
+static bool lies_in_planes(const struct an_tensor *t, const an_view *v)
+{
+    const int64_t plane = (int64_t)t->shape[1] * t->shape[2];
+    const int64_t expected[4] = {plane * t->shape[3], t->shape[2], 1, plane};
+    if (!v->affine || plane < 2 || t->shape[3] < 2) return false;
+    for (int i = 0; i < 4; i++)
+        if (t->shape[i] > 1 && v->stride[i] != expected[i]) return false;
+    return true;
+}
+
+bool an_conv_takes_planes(an_planner *w, const struct an_tensor *n, int source)
+{
+    const an_target *t = w->rq->target;
+    if (!t->conv_planes || source > (n->op == AN_OP_CONV2D_DW) || !an_conv_is_gemm(w, n)) return false;
+    const an_view v = an_view_of(w, n->src[source], false);
+    if (!lies_in_planes(w->g->node[n->src[source]], &v)) return false;
+    const an_gemm_spec s = spec_of(w, n);
+    return t->conv_planes(t, &s);
+}
+
 void an_conv_spec(an_planner *w, int32_t id, an_gemm_spec *out)
 {
     const struct an_tensor *n = w->g->node[id];
+    const bool dw = n->op == AN_OP_CONV2D_DW;
     *out = an_conv_by_library(w, n) ? library_spec(w, n) : spec_of(w, n);
+    if (an_conv_takes_planes(w, n, dw)) out->window.planes |= AN_PLANES_IMAGE;
+    if (dw && an_conv_takes_planes(w, n, 0)) out->window.planes |= AN_PLANES_DY;
 }
 
 /* What a window reads again, and the zeros of dX between strides, do not count. */

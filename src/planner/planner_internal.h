@@ -274,6 +274,8 @@ bool an_conv_is_pointwise(const an_planner *w, const struct an_tensor *n);
 const char *an_conv_name(const struct an_tensor *n);
 void an_conv_spec(an_planner *w, int32_t id, an_gemm_spec *out);
 bool an_conv_by_library(an_planner *w, const struct an_tensor *n); /* a library of the device runs it */
+/* Whether operand `source` of convolution n lies in planes, [N,C,H,W], and is read so. */
+bool an_conv_takes_planes(an_planner *w, const struct an_tensor *n, int source);
 void an_conv_work(const an_planner *w, int32_t id, uint64_t *flops, uint64_t *bytes); /* bytes: of the operands */
 
 /* lower_loop.c: group → loop kernel; `tile` for a GEMM's epilogue. The arguments' values are appended to `args`. */

@@ -1,6 +1,7 @@
 /* test_conv.c: products with a window of every instruction set this processor runs, against a naive chain of fmaf, bit
  * for bit: random images, taps, strides, dilations, paddings, groups, both operands, storage of 16 and 32 bits, with 1
- * and 2 threads. What surrounds the image is NaN: whatever reads there spoils a sum. */
+ * and 2 threads. What surrounds the image is NaN: whatever reads there spoils a sum. Where a set of instructions reads operands in planes,
+ * the image, dy of dW or both lie so as well: the same bits. */
 #include "base/base.h"
 #include "base/exact.h"
 #include "platform/thread_pool.h"
@@ -169,6 +170,20 @@ static void naive(conv *t)
             }
 }
 
+/* A copy of operand `from`, `images` of `pixels` of `channels`, in planes, with NaN around it. */
+static uint8_t *in_planes(const uint8_t *from, int64_t images, int64_t pixels, int64_t channels)
+{
+    const int64_t n = images * pixels * channels;
+    uint8_t *all = malloc(((size_t)n + 2 * MARGIN) * 4);
+    assert_non_null(all);
+    memset(all, 0xFF, ((size_t)n + 2 * MARGIN) * 4);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t image = i / pixels / channels, channel = i / pixels % channels, pixel = i % pixels;
+        memcpy(all + (MARGIN + i) * 4, from + (MARGIN + (image * pixels + pixel) * channels + channel) * 4, 4);
+    }
+    return all;
+}
+
 static void run(conv *t, const an_cpu_kernels *isa, an_pool *pool, int threads)
 {
     const size_t size = t->s.a_dtype == AN_F32 ? 4 : 2;
@@ -195,13 +210,34 @@ static void compare(const conv *t, const char *isa, int round)
     }
 }
 
+/* Returns how often it ran. */
+static int run_in_planes(const conv *t, const an_cpu_kernels *isa, an_pool *pool, int threads, int round)
+{
+    const an_window_spec *v = &t->s.window;
+    if (!isa->conv_planes(&t->s) || v->pixel != v->channels) return 0;
+    int ran = 0;
+    for (int planes = 1; planes <= (t->window_b ? AN_PLANES_IMAGE | AN_PLANES_DY : AN_PLANES_IMAGE); planes++, ran++) {
+        conv p = *t;
+        p.s.window.planes = planes;
+        if (planes & AN_PLANES_IMAGE)
+            p.image = in_planes(t->image, t->images, (int64_t)v->in[0] * v->in[1], v->channels);
+        if (planes & AN_PLANES_DY) p.other = in_planes(t->other, t->images, (int64_t)v->out[0] * v->out[1], t->s.m);
+        memset(t->c[1], 0xFF, sizeof(float) * ((size_t)t->c_size + 2 * MARGIN));
+        run(&p, isa, pool, threads);
+        compare(&p, isa->isa, round);
+        if (p.image != t->image) free(p.image);
+        if (p.other != t->other) free(p.other);
+    }
+    return ran;
+}
+
 static void windows_have_the_bits_of_one_chain(void **unused)
 {
     (void)unused;
     static const uint8_t dtypes[] = {AN_F32, AN_F32, AN_BF16, AN_F16};
     an_err err = {0};
     an_pool *pool[2];
-    int n, ran = 0;
+    int n, ran = 0, of_planes = 0;
     const an_cpu_kernels *const *all = an_cpu_kernels_all(&n);
     for (int i = 0; i < 2; i++) assert_int_equal(an_pool_open(&err, i + 1, &pool[i]), AN_OK);
     state = 11;
@@ -214,12 +250,14 @@ static void windows_have_the_bits_of_one_chain(void **unused)
             memset(t.c[1], 0xFF, sizeof(float) * ((size_t)t.c_size + 2 * MARGIN));
             run(&t, all[i], pool[round % 2], round % 2 + 1);
             compare(&t, all[i]->isa, round);
+            of_planes += run_in_planes(&t, all[i], pool[round % 2], round % 2 + 1, round);
             ran++;
         }
         free(t.image), free(t.other), free(t.c[0]), free(t.c[1]);
     }
     for (int i = 0; i < 2; i++) an_pool_close(pool[i]);
     assert_true(ran >= ROUNDS);
+    assert_true(of_planes >= ROUNDS / 8);
 }
 
 /* Some processors sum products of bf16 in pairs: of whole numbers of 64ths every order gives the same sum. */

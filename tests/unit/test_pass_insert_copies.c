@@ -80,6 +80,45 @@ static void a_window_gets_a_copy_of_channels_that_lie_apart(void **state)
     }
 }
 
+static bool takes_all_planes(const struct an_target *t, const an_gemm_spec *s)
+{
+    (void)t, (void)s;
+    return true;
+}
+
+/* Images [N,C,H,W] that a convolution and the gradient of its weights read channels last, on a device that takes them so and on one that does
+ * not; an image that is turned over is copied by both. */
+static void a_convolution_reads_planes_where_its_device_takes_them(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 3; variant++) {
+        plan_case p;
+        plan_open(&p);
+        const bool takes = variant > 0, turned = variant == 2;
+        if (takes) p.target.conv_planes = takes_all_planes;
+        an_tensor *x = an_reshape_at(AT, plan_param(&p, 12, 63), AN_SHAPE(2, 6, 7, 9)); /* [N,C,H,W] */
+        an_tensor *w = an_reshape_at(AT, plan_param(&p, 16, 54), AN_SHAPE(16, 3, 3, 6));
+        an_tensor *last = an_permute_at(AT, x, turned ? AN_SHAPE(0, 3, 2, 1) : AN_SHAPE(0, 2, 3, 1));
+        const an_window s = {.kernel_h = 3,
+                             .kernel_w = 3,
+                             .stride_h = 1,
+                             .stride_w = 1,
+                             .pad_h = 1,
+                             .pad_w = 1,
+                             .dilation_h = 1,
+                             .dilation_w = 1,
+                             .groups = 1};
+        an_tensor *y = an_conv2d_at(AT, last, w, NULL, s);
+        plan_root(&p, y);
+        plan_run(&p, "insert_copies");
+        assert_int_equal(plan_node(&p, last)->as_copy, !takes || turned);
+        an_gemm_spec spec;
+        an_conv_spec(&p.w, y->id, &spec);
+        assert_int_equal(spec.window.planes, takes && !turned ? AN_PLANES_IMAGE : 0);
+        plan_close(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -88,6 +127,7 @@ int main(void)
         cmocka_unit_test(a_root_that_is_a_view_is_copied_and_one_that_is_all_of_its_base_is_not),
         cmocka_unit_test(uses_are_seen_through_views),
         cmocka_unit_test(a_window_gets_a_copy_of_channels_that_lie_apart),
+        cmocka_unit_test(a_convolution_reads_planes_where_its_device_takes_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

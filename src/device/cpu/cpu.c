@@ -66,6 +66,12 @@ static bool rotates(const an_target *t, const an_attn_spec *s)
     return s->dtype == AN_F32 && s->mul_dtype == AN_F32 && s->D % 2 == 0 && s->T == s->S;
 }
 
+static bool conv_planes(const an_target *t, const an_gemm_spec *s)
+{
+    const an_cpu_kernels *cpu = t->backend;
+    return cpu->conv_planes(s);
+}
+
 enum { GUARD = 0xA5, GUARD_BYTES = 256 };
 
 static size_t scratch_of(const an_target *t, const an_kernel *k)
@@ -129,7 +135,8 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
                             .exact = o->exact,
                             .row_update = true,
                             .scratch = scratch_of,
-                            .rotates = rotates};
+                            .rotates = rotates,
+                            .conv_planes = conv_planes};
     *out = d;
     return AN_OK;
 }

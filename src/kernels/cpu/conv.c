@@ -7,6 +7,8 @@
  *                                                     are neighbours, and so are the taps of a line of the kernel
  *                                                     dW: taps and channels of a line of the kernel
  *
+ * Images in planes, and dy of dW, are turned to channels last while their lines are taken: no copy of the whole.
+ *
  * dX of a stride: the positions of each phase (y % stride, x % stride) of the result have taps of their own; the zeros between the strides
  * of the window are neither stored nor multiplied.
  *
@@ -32,11 +34,13 @@ size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads);
 void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
                        an_pool *pool);
 size_t AN_ISA_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads);
+bool AN_ISA_NAME(conv_planes)(const an_gemm_spec *s);
 void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
                                an_pool *pool);
 
 #if AN_TILES /* which multiply bf16 only */
 size_t AN_REST_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads);
+bool AN_REST_NAME(conv_planes)(const an_gemm_spec *s);
 void AN_REST_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
                                 an_pool *pool);
 
@@ -44,6 +48,11 @@ size_t AN_ISA_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads)
 {
     return s->mul_dtype == AN_BF16 ? AN_ISA_NAME(gemm_scratch)(s, threads)
                                    : AN_REST_NAME(gemm_or_conv_scratch)(s, threads);
+}
+
+bool AN_ISA_NAME(conv_planes)(const an_gemm_spec *s)
+{
+    return AN_REST_NAME(conv_planes)(s);
 }
 
 void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
@@ -65,6 +74,7 @@ enum {
     TASKS = 16,              /* least number of tasks, where there are enough lines */
     MOST_POSITIONS = 256,    /* of a dW whose positions are all summed at once: vectors of dy stay in the L1 cache, */
     IMAGES_BYTES = 1 << 20,  /* and of all images, padded, a strip of channels in the L2 cache */
+    DY_BYTES = 128 << 10,    /* of dy in planes, channels last, for a chunk of dW */
 };
 
 typedef struct plan {
@@ -77,7 +87,7 @@ typedef struct plan {
     int64_t parts;         /* dW: tasks of a chain */
     int64_t pitch;         /* floats from a pixel of the buffer to the next */
     bool at_once;          /* dW of few positions: sums never lie in memory */
-    int64_t shared_bytes, lines_bytes, sums_bytes;
+    int64_t shared_bytes, lines_bytes, sums_bytes, dy_bytes;
 } plan;
 
 static int64_t bytes_of(int64_t floats)
@@ -125,14 +135,14 @@ static bool plan_at_once(plan *p)
     return true;
 }
 
-static bool plan_taps(plan *p)
+static bool plan_taps(plan *p, int threads)
 {
     const an_gemm_spec *s = p->s;
     const an_window_spec *v = p->v;
     if (v->apart[0] != 1 || v->apart[1] != 1 || s->m % AN_VL != 0 || s->a_m != 1) return false;
     p->chains = p->members * AN_MAX(s->splits, 1);
     p->split_k = an_ceil_div(s->k, AN_MAX(s->splits, 1));
-    p->parts = AN_MIN(an_ceil_div(TASKS, p->chains), v->taps[0]);
+    p->parts = threads > 1 ? AN_MIN(an_ceil_div(TASKS, p->chains), v->taps[0]) : 1; /* each takes the lines again */
     p->ld = s->m;
     p->panels = an_ceil_div(s->m, CONV_PANEL);
     p->at_once = plan_at_once(p);
@@ -140,11 +150,12 @@ static bool plan_taps(plan *p)
     p->shared_bytes = bytes_of(p->chains * s->n * p->ld);
     p->lines_bytes = bytes_of(AN_MAX(image_lines(&p->in, 1) * p->in.wide * v->channels, LINES_BYTES / 4));
     p->sums_bytes = bytes_of(AN_VL * STRIP);
+    if (v->planes & AN_PLANES_DY) p->dy_bytes = AN_MAX(bytes_of(v->out[1] * p->ld), DY_BYTES);
     return true;
 }
 
 /* False: gemm.c computes it. */
-static bool plan_make(const an_gemm_spec *s, plan *p)
+static bool plan_make(const an_gemm_spec *s, int threads, plan *p)
 {
     const an_window_spec *v = &s->window;
     const bool f32 = s->a_dtype == AN_F32 && s->b_dtype == AN_F32 && s->mul_dtype != AN_BF16;
@@ -155,12 +166,12 @@ static bool plan_make(const an_gemm_spec *s, plan *p)
     p->panels = an_ceil_div(s->n, CONV_PANEL);
     p->ld = an_round_up(s->n, AN_VL);
     if (p->in.wide > INT32_MAX || image_lines(&p->in, 1) * p->in.wide > 4 * LINES_BYTES / v->channels) return false;
-    return v->of == AN_WINDOW_A ? plan_positions(p) : plan_taps(p);
+    return v->of == AN_WINDOW_A ? plan_positions(p) : plan_taps(p, threads);
 }
 
 static int64_t thread_bytes(const plan *p)
 {
-    return p->lines_bytes + p->sums_bytes;
+    return p->lines_bytes + p->sums_bytes + p->dy_bytes;
 }
 
 typedef struct call {
@@ -172,17 +183,57 @@ typedef struct call {
     conv_phases phases;
 } call;
 
+/* `pixels` neighbours of at most AN_VL planes, `plane` floats apart, to pixels `pitch` floats apart. */
+AN_INLINE void turn_planes(const float *from, int64_t plane, int64_t planes, int64_t pixels, float *to, int64_t pitch)
+{
+    for (int64_t x = 0; x < pixels; x += AN_VL) {
+        const int64_t some = AN_MIN(pixels - x, AN_VL);
+        vu square[AN_VL];
+        if (some == AN_VL && planes == AN_VL) {
+            AN_UNROLL for (int i = 0; i < AN_VL; i++) square[i] = (vu)vf_load(from + i * plane + x);
+            vu_transpose(square);
+            AN_UNROLL for (int i = 0; i < AN_VL; i++) vu_store((an_word *)(to + (x + i) * pitch), square[i]);
+            continue;
+        }
+        for (int64_t i = 0; i < AN_VL; i++)
+            square[i] = i < planes ? (vu)load_some((const uint8_t *)from, i * plane + x, 1, some, AN_F32) : (vu){0};
+        vu_transpose(square);
+        for (int64_t i = 0; i < some; i++) memcpy(to + (x + i) * pitch, &square[i], (size_t)planes * sizeof *to);
+    }
+}
+
+/* take_lines of an image in planes. */
+static void take_lines_of_planes(const plan *p, const float *image, int64_t y, int64_t lines, int64_t from, int64_t to,
+                                 float *out)
+{
+    const an_window_spec *v = p->v;
+    const int64_t W = v->in[1], plane = v->in[0] * W, pitch = p->pitch, end = AN_MIN(y + lines, v->in[0]);
+    for (int64_t c = 0; c < v->channels && to > from; c += AN_VL)
+        for (int64_t at = AN_MAX(y, 0); at < end; at++)
+            turn_planes(image + c * plane + at * W + from + p->in.low[1], plane, AN_MIN(v->channels - c, AN_VL),
+                        to - from, out + ((at - y) * p->in.wide + from) * pitch + c, pitch);
+}
+
+/* Of an image: its first float. */
+static const float *image_at(const plan *p, const float *first, int64_t image)
+{
+    const an_window_spec *v = p->v;
+    return first + image * v->in[0] * v->in[1] * (v->planes & AN_PLANES_IMAGE ? v->channels : v->pixel);
+}
+
 /* Pixels [low, low + wide) of lines [y, y + lines) of an image, zeros where there are none. */
 static void take_lines(const plan *p, const float *image, int64_t y, int64_t lines, float *out)
 {
     const an_window_spec *v = p->v;
+    const bool planes = v->planes & AN_PLANES_IMAGE;
     const int64_t C = v->channels, pitch = p->pitch, from = AN_MIN(AN_MAX(-p->in.low[1], 0), p->in.wide),
                   to = AN_MAX(AN_MIN(v->in[1] - p->in.low[1], p->in.wide), from);
+    if (planes) take_lines_of_planes(p, image, y, lines, from, to, out);
     for (int64_t end = y + lines; y < end; y++, out += p->in.wide * pitch) {
         const bool inside = y >= 0 && y < v->in[0];
         const int64_t left = inside ? from : p->in.wide, right = inside ? to : p->in.wide;
         memset(out, 0, (size_t)(left * pitch) * sizeof *out);
-        if (right > left) {
+        if (right > left && !planes) {
             const float *pixel = image + (y * v->in[1] + left + p->in.low[1]) * v->pixel;
             if (v->pixel == C && pitch == C)
                 memcpy(out + left * C, pixel, (size_t)((right - left) * C) * sizeof *out);
@@ -272,8 +323,8 @@ static void lines_task(void *arg, int64_t task, int thread)
     const bool in_place = !g->epilogue && s->c_dtype == AN_F32 && s->n % AN_VL == 0;
     float *sums = in_place ? (float *)g->c + member * s->c_b[2] + row0 * s->c_m : lines + p->lines_bytes / 4;
     const int64_t ld = in_place ? s->c_m : p->ld;
-    take_lines(p, g->image + member * s->a_b[2] + image * v->in[0] * v->in[1] * v->pixel,
-               index0 * v->step[0] + p->in.low[0], (index1 - index0) * v->step[0] + p->in.extent[0], lines);
+    take_lines(p, image_at(p, g->image + member * s->a_b[2], image), index0 * v->step[0] + p->in.low[0],
+               (index1 - index0) * v->step[0] + p->in.extent[0], lines);
     for (int64_t panel = 0; panel < p->panels; panel++)
         for (int64_t y = y0; y < y1; y++)
             multiply_line(g, y, index0, lines, panel_at(g, member, panel), panel_width(p, panel),
@@ -284,29 +335,44 @@ static void lines_task(void *arg, int64_t task, int thread)
 
 /* ---- dW: a window as B ------------------------------------------------------------------------------------------- */
 
-/* As many lines of positions from *at on, of those before `end`, as fit: their pixels go to `lines`. Returns the runs. */
-static int64_t take_chunk(const call *g, int64_t member, int64_t *at, int64_t end, float *lines,
+/* Columns [o, o + width) of dy in planes at `count` positions of one image from `at` on. */
+static void take_dy(const call *g, int64_t at, int64_t count, int64_t o, int64_t width, float *out, int64_t pitch)
+{
+    const an_gemm_spec *s = g->p.s;
+    const int64_t plane = (int64_t)g->p.v->out[0] * g->p.v->out[1];
+    const float *from = g->other + (at / plane * s->m + o) * plane + at % plane;
+    for (int64_t i = 0; i < width; i += AN_VL)
+        turn_planes(from + i * plane, plane, AN_MIN(width - i, AN_VL), count, out + i, pitch);
+}
+
+/* As many lines of positions from *at on, of those before `end`, as fit: their pixels go to `lines`, and dy, where it lies in planes, to
+ * `dy`. Returns the runs. */
+static int64_t take_chunk(const call *g, int64_t member, int64_t *at, int64_t end, float *lines, float *dy,
                           conv_run run[MOST_RUNS])
 {
     const plan *p = &g->p;
     const an_window_spec *v = p->v;
+    const bool planes = v->planes & AN_PLANES_DY;
     const int64_t W = v->out[1], H = v->out[0], line = p->in.wide * v->channels, room = p->lines_bytes / 4;
+    const int64_t begin = *at, dy_lines = planes ? p->dy_bytes / 4 / p->ld / W : MOST_RUNS;
     int64_t n = 0, used = 0;
     while (*at < end && n < MOST_RUNS) {
         const int64_t image = *at / W / H, y = *at / W % H, x = *at % W;
         const int64_t fit =
             room - used < p->in.extent[0] * line ? 0 : ((room - used) / line - p->in.extent[0]) / v->step[0] + 1;
-        const int64_t count = AN_MIN(AN_MIN(fit, MOST_RUNS - n), AN_MIN(H - y, an_ceil_div(end - *at + x, W)));
+        const int64_t count =
+            AN_MIN(AN_MIN(fit, AN_MIN(MOST_RUNS, dy_lines) - n), AN_MIN(H - y, an_ceil_div(end - *at + x, W)));
         if (count < 1) break;
-        const int64_t taken = image_lines(&p->in, count);
-        take_lines(p, g->image + member * p->s->b_b[2] + image * v->in[0] * v->in[1] * v->pixel,
-                   y * v->step[0] + p->in.low[0], taken, lines + used);
+        const int64_t taken = image_lines(&p->in, count), first_at = *at;
+        take_lines(p, image_at(p, g->image + member * p->s->b_b[2], image), y * v->step[0] + p->in.low[0], taken,
+                   lines + used);
         for (int64_t i = 0; i < count; i++) {
             const int64_t first = *at % W, some = AN_MIN(W - first, end - *at);
-            run[n++] =
-                (conv_run){used + i * v->step[0] * line + first * v->step[1] * v->channels, *at * p->s->a_k, some};
+            run[n++] = (conv_run){used + i * v->step[0] * line + first * v->step[1] * v->channels,
+                                  planes ? (*at - begin) * p->ld : *at * p->s->a_k, some};
             *at += some;
         }
+        if (planes) take_dy(g, first_at, *at - first_at, 0, p->s->m, dy + (first_at - begin) * p->ld, p->ld);
         used += taken * line;
     }
     return n;
@@ -318,11 +384,12 @@ static void multiply_columns(const call *g, const conv_run *run, int64_t n, cons
 {
     const plan *p = &g->p;
     const int64_t tiles = an_ceil_div(count, CONV_ROWS), step = (int64_t)p->v->step[1] * p->v->channels;
+    const int64_t dy_step = p->v->planes & AN_PLANES_DY ? p->ld : p->s->a_k;
     for (int64_t o = 0; o < p->ld; o += CONV_PANEL)
         for (int64_t t = 0; t < tiles; t++) {
             const int64_t begin = count * t / tiles, rows = count * (t + 1) / tiles - begin;
             CONV_TILES[CONV_TAPS][AN_MIN(p->ld - o, CONV_PANEL) / AN_VL - 1][rows - 1](
-                run, n, from + begin, step, dy + o, p->s->a_k, sums + (c0 + begin) * p->ld + o, p->ld, go_on);
+                run, n, from + begin, step, dy + o, dy_step, sums + (c0 + begin) * p->ld + o, p->ld, go_on);
         }
 }
 
@@ -339,17 +406,19 @@ static void taps_task(void *arg, int64_t task, int thread)
     const int64_t joined = v->tap[1] == 1 ? v->taps[1] : 1, line = v->taps[1] * C;
     float *lines = (float *)(g->scratch + p->shared_bytes + thread * thread_bytes(p));
     float *sums = (float *)g->scratch + chain * s->n * p->ld;
+    float *turned = lines + (p->lines_bytes + p->sums_bytes) / 4;
+    const float *dy = v->planes & AN_PLANES_DY ? turned : g->other + member * s->a_b[2];
     int64_t at = AN_MIN(chain % splits * p->split_k, s->k);
     if (at >= end) memset(sums + r0 * line * p->ld, 0, (size_t)((r1 - r0) * line * p->ld) * sizeof *sums);
     for (bool go_on = false; at < end; go_on = true) {
         conv_run run[MOST_RUNS];
-        const int64_t n = take_chunk(g, member, &at, end, lines, run);
+        const int64_t n = take_chunk(g, member, &at, end, lines, turned, run);
         for (int64_t r = r0; r < r1; r++)
             for (int64_t tap = 0; tap < v->taps[1]; tap += joined) {
                 const int64_t y = r * v->tap[0] + v->start[0] - p->in.low[0],
                               x = tap * v->tap[1] + v->start[1] - p->in.low[1];
-                multiply_columns(g, run, n, lines + (y * p->in.wide + x) * C, r * line + tap * C, joined * C,
-                                 g->other + member * s->a_b[2], sums, go_on);
+                multiply_columns(g, run, n, lines + (y * p->in.wide + x) * C, r * line + tap * C, joined * C, dy, sums,
+                                 go_on);
             }
     }
 }
@@ -396,7 +465,7 @@ static void take_image_task(void *arg, int64_t image, int thread)
     const call *g = arg;
     const plan *p = &g->p;
     const an_window_spec *v = p->v;
-    take_lines(p, g->image + image * v->in[0] * v->in[1] * v->pixel, p->in.low[0], image_lines(&p->in, v->out[0]),
+    take_lines(p, image_at(p, g->image, image), p->in.low[0], image_lines(&p->in, v->out[0]),
                (float *)g->scratch + image * image_floats(p));
 }
 
@@ -426,7 +495,10 @@ static void at_once_task(void *arg, int64_t task, int thread)
     const int64_t width = AN_MIN(s->m - o, CONV_PANEL), lines = p->images * v->out[0];
     float *dy = (float *)(g->scratch + p->shared_bytes + thread * thread_bytes(p));
     float *sums = dy + p->lines_bytes / 4, *out = sums + STRIP * CONV_PANEL;
-    for (int64_t k = 0; k < s->k; k++)
+    const int64_t per_image = v->planes & AN_PLANES_DY ? s->k / p->images : 0;
+    for (int64_t image = 0; image < p->images && per_image; image++)
+        take_dy(g, image * per_image, per_image, o, width, dy + image * per_image * CONV_PANEL, CONV_PANEL);
+    for (int64_t k = 0; k < s->k && !per_image; k++)
         for (int64_t i = 0; i < width; i += AN_VL)
             vf_store(dy + k * CONV_PANEL + i, vf_load(g->other + k * s->a_k + o + i));
     conv_run run[MOST_RUNS];
@@ -455,9 +527,15 @@ size_t AN_ISA_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads)
 {
     plan p;
     const size_t grouped = AN_ISA_NAME(conv_grouped_scratch)(s, threads);
-    const size_t other = plan_make(s, &p) ? (size_t)(p.shared_bytes + AN_MAX(threads, 1) * thread_bytes(&p))
-                                          : AN_ISA_NAME(gemm_scratch)(s, threads);
+    const size_t other = plan_make(s, threads, &p) ? (size_t)(p.shared_bytes + AN_MAX(threads, 1) * thread_bytes(&p))
+                                                   : AN_ISA_NAME(gemm_scratch)(s, threads);
     return AN_MAX(grouped, other); /* who computes it depends on the epilogue too */
+}
+
+bool AN_ISA_NAME(conv_planes)(const an_gemm_spec *s)
+{
+    plan p;
+    return s->nb[2] == 1 && plan_make(s, 1, &p);
 }
 
 void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
@@ -466,7 +544,7 @@ void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *s
     call g = {.c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
     const plan *p = &g.p;
     if (!epi && AN_ISA_NAME(conv_grouped)(s, args, scratch, pool)) return;
-    if (!plan_make(s, &g.p)) {
+    if (!plan_make(s, an_pool_threads(pool), &g.p)) {
         AN_ISA_NAME(gemm)(s, args, scratch, epi, user, pool);
         return;
     }
