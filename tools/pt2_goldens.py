@@ -570,6 +570,23 @@ PLACES_3D = {f"volume_{m}_{p}_{c}": (lambda m, p, c: lambda x: F.grid_sample(x, 
 PLACES_3D |= {"unpool": lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2), "unpool_overlapping": lambda x: F.max_unpool3d(*F.max_pool3d(x, 3, 2, 1, return_indices=True), 3, 2, 1, output_size=x.shape)}
 
 
+# Of x [2,4,4] and y [2,4,2]; vectors of singular values are compared where their signs cancel.
+_FOUR = torch.diag(torch.tensor([3., -2, 4, 1]))
+_ID4 = torch.eye(4)
+FACTORS = {"det": lambda x, y: torch.linalg.det(x + _FOUR), "det3": lambda x, y: torch.det(x[..., :3, :3]), "det3_singular": lambda x, y: torch.det(x[..., :3, :1] @ x[..., :1, :3]), "det2": lambda x, y: torch.linalg.det(x[..., 1:3, :2]), "det1": lambda x, y: torch.det(x[0, :1, :1]),
+           "det_triangle": lambda x, y: torch.linalg.det(torch.triu(x - 2 * _ID4)), "det_swapped": lambda x, y: torch.linalg.det((x + _FOUR)[..., [1, 0, 2, 3], :]), "slogdet": lambda x, y: torch.linalg.slogdet(x + _FOUR)[0], "slogdet_log": lambda x, y: torch.linalg.slogdet(x + _FOUR)[1], "slogdet3": lambda x, y: torch.slogdet(x[..., :3, 1:])[0],
+           "logdet": lambda x, y: torch.logdet(x @ x.mT + _ID4), "logdet_below": lambda x, y: torch.logdet(-_ID4[:3, :3] + 0 * x[0, :3, :3].detach()),
+           "qr_q": lambda x, y: torch.linalg.qr(x)[0], "qr_r": lambda x, y: torch.linalg.qr(x)[1], "qr_tall": lambda x, y: torch.qr(y)[0], "qr_tall_r": lambda x, y: torch.qr(y)[1], "qr_wide": lambda x, y: torch.linalg.qr(x[:, :2])[1], "qr_wide_q": lambda x, y: torch.linalg.qr(x[:, :2])[0], "qr_triangle": lambda x, y: torch.linalg.qr(torch.triu(x - 2 * _ID4))[0], "qr_only_r": lambda x, y: torch.linalg.qr(x.detach(), mode="r")[1],
+           "reflections": lambda x, y: torch.linalg.householder_product(x, y[:, :3, 0]), "svd": lambda x, y: (lambda u, s, v: u @ torch.diag_embed(s * s) @ v)(*torch.linalg.svd(x)), "svd_wide": lambda x, y: (lambda u, s, v: u @ torch.diag_embed(s.sqrt()) @ v)(*torch.linalg.svd(y.mT, full_matrices=False)), "svd_old": lambda x, y: (lambda u, s, v: u @ torch.diag_embed(s.exp()) @ v.mT)(*torch.svd(y)), "svd_values": lambda x, y: torch.linalg.svd(y, full_matrices=True)[1],
+           "pinv": lambda x, y: torch.linalg.pinv(y), "pinv_wide": lambda x, y: torch.linalg.pinv(y.mT), "pinv_flat": lambda x, y: torch.linalg.pinv(y[..., :1] @ y[..., :1].mT, rtol=1e-6), "pinverse": lambda x, y: torch.pinverse(x), "pinv_atol": lambda x, y: torch.linalg.pinv(y, atol=1e-3),
+           "rank": lambda x, y: torch.linalg.matrix_rank(y @ y.mT), "rank_tol": lambda x, y: torch.linalg.matrix_rank(x, tol=1.5), "cond": lambda x, y: torch.linalg.cond(x), "cond_less": lambda x, y: torch.linalg.cond(y, -2),
+           "exp": lambda x, y: torch.linalg.matrix_exp(x), "exp_large": lambda x, y: torch.matrix_exp(x * 3), "exp_zero": lambda x, y: torch.matrix_exp(x * 0), "triangular": lambda x, y: torch.triangular_solve(y, x + 3 * _ID4)[0], "triangular_lower": lambda x, y: torch.triangular_solve(y, x + 3 * _ID4, upper=False, transpose=True)[0]}
+FACTORS |= {f"norm_{o}": (lambda o: lambda x, y: torch.linalg.matrix_norm(x + y[..., :1], o))(o) for o in (1, -1, 2, -2, torch.inf, -torch.inf, "nuc")}
+FACTORS |= {"norm_axes": lambda x, y: torch.linalg.norm(y, 1, dim=(2, 0), keepdim=True), "norm_nuc": lambda x, y: torch.linalg.norm(x[0], "nuc"), "norm_double": lambda x, y: torch.linalg.vector_norm(x.float(), dtype=torch.float64),
+            "least_of": lambda x, y: torch.clamp_min(x, x[0, 0].detach() * 0.5 + y.mT[0, 0]), "most_of": lambda x, y: torch.clamp_max(x, y[..., :1]), "copies": lambda x, y: torch.ops.aten.permute_copy(torch.ops.aten.view_copy(x, [4, 8]), [1, 0]), "expanded": lambda x, y: torch.ops.aten.expand_copy(y[..., :1], [2, 4, 3]),
+            "groups": lambda x, y: torch.ops.aten.native_group_norm(x, None, None, 2, 4, 4, 2, 0.1)[0], "safe": lambda x, y: torch.ops.aten._safe_softmax(x.masked_fill(x < x.mean(-1, keepdim=True), -torch.inf), -1), "safe_none": lambda x, y: torch.ops.aten._safe_softmax(torch.where(_ID4[0] > 0, -torch.inf, x), -2), "repeats": lambda x, y: y[0].repeat(2, 70, 3), "repeats_none": lambda x, y: y.repeat(1, 0, 1),
+            "cosine_wide": lambda x, y: F.cosine_similarity(x[:1], y[:, 1:2, :1], dim=-2), "cosine_numbers": lambda x, y: F.cosine_similarity(x[0, 0, 0], y[0, 0, 0], dim=0), "cumprod_number": lambda x, y: torch.cumprod(x[0, 0, 0], 0), "argmax_number": lambda x, y: torch.argmax(x[0, 0, 0], 0)}
+
 # Of x [2,3,4]; an identity keeps matrices regular.
 _EYE = torch.eye(3)
 MATRICES = {"inv_ex": lambda x: torch.linalg.inv_ex(x[..., :3] + 4 * _EYE)[0], "solve_ex": lambda x: torch.linalg.solve_ex(x[..., :3] + 4 * _EYE, x)[0], "solve_ex_right": lambda x: torch.linalg.solve_ex(x[..., :3] + 4 * _EYE, x.mT, left=False)[0], "cholesky_ex": lambda x: torch.linalg.cholesky_ex(x @ x.mT + _EYE)[0], "cholesky_ex_upper": lambda x: torch.linalg.cholesky_ex(x @ x.mT + _EYE, upper=True)[0],
@@ -623,6 +640,7 @@ def fixtures():
     yield "special", Cases(list(SPECIAL.values())), (CORNERS,)
     yield "special2", Cases(list(SPECIAL_2.values())), (draw(4, 6), draw(4, 6, seed=5))
     yield "drawn", Cases(list(DRAWN.values())), (draw(700, 4),)
+    yield "factors", Cases(list(FACTORS.values())), (draw(2, 4, 4), draw(2, 4, 2))
     yield "matrices", Cases(list(MATRICES.values())), (draw(2, 3, 4),)
     yield "written", Cases(list(WRITTEN.values())), (draw(2, 3, 4),)
     yield "places", Cases(list(PLACES.values())), (draw(2, 3, 8, 6),)

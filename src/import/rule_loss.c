@@ -240,9 +240,15 @@ an_status an_rule_cosine_similarity(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x, *y;
     two(b, n, &x, &y);
-    const int axis = an_wrap_axis(an_in_int(b, n, 2), AN_MAX(an_rank(x), an_rank(y)));
+    if (an_rank(x) == 0 && an_rank(y) == 0) { /* of two numbers: of their lists of one */
+        x = an_reshape_1(x, 1);
+        y = an_reshape_1(y, 1);
+    }
+    /* the axis is that of both beside one another: lengths are those of the expanded ones */
+    const an_shape both = an_shape_of(an_add_at(AN_AT, x, y));
+    const int axis = an_wrap_axis(an_in_int(b, n, 2), both.rank);
     const double eps = an_in_float(b, n, 3);
-    an_tensor *part[2] = {x, y};
+    an_tensor *part[2] = {an_expand_at(AN_AT, x, both), an_expand_at(AN_AT, y, both)};
     for (int i = 0; i < 2; i++) {
         an_tensor *s = an_sum_at(AN_AT, an_square_at(AN_AT, part[i]), AN_AXIS(axis), true);
         an_tensor *least = an_num(s, b->cx, eps * eps);

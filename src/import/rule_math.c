@@ -597,17 +597,34 @@ an_status an_rule_relu6(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-an_status an_rule_clamp_tensor(an_build *b, const an_pt2_node *n)
+/* Tensors as ends, arguments lo and hi, -1: none. NaN of any operand stays. */
+static an_status clamp_by_tensors(an_build *b, const an_pt2_node *n, int lo, int hi)
 {
     an_tensor *x = an_in(b, n, 0);
-    for (int i = 1; i <= 2; i++) {
-        an_tensor *end = an_in(b, n, i);
+    const int at[2] = {lo, hi};
+    for (int i = 0; i < 2; i++) {
+        an_tensor *end = at[i] >= 0 ? an_in(b, n, at[i]) : NULL;
         if (!end) continue;
         an_promote(&x, &end);
-        x = an_where_at(AN_AT, i == 1 ? an_lt_at(AN_AT, x, end) : an_gt_at(AN_AT, x, end), end, x);
+        an_tensor *beyond = i == 0 ? an_lt_at(AN_AT, x, end) : an_gt_at(AN_AT, x, end);
+        if (an_is_float(x)) beyond = an_or_at(AN_AT, beyond, an_ne_at(AN_AT, end, end));
+        x = an_where_at(AN_AT, beyond, end, x);
     }
     an_out(b, n, 0, x);
     return AN_OK;
+}
+
+an_status an_rule_clamp_tensor(an_build *b, const an_pt2_node *n)
+{
+    return clamp_by_tensors(b, n, 1, 2);
+}
+an_status an_rule_clamp_min_tensor(an_build *b, const an_pt2_node *n)
+{
+    return clamp_by_tensors(b, n, 1, -1);
+}
+an_status an_rule_clamp_max_tensor(an_build *b, const an_pt2_node *n)
+{
+    return clamp_by_tensors(b, n, -1, 1);
 }
 
 /* x / 6 + 1/2 between -3 and 3; the ends pass no gradient. */

@@ -363,6 +363,19 @@ an_status an_rule_group_norm(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* input weight bias N C HxW group eps: its mean and deviation are not computed */
+an_status an_rule_native_group_norm(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *gain = an_in(b, n, 1), *bias = an_in(b, n, 2);
+    const int64_t groups = an_in_int(b, n, 6);
+    if (an_rank(x) < 2 || groups < 1 || groups > AN_MAX(1, an_dim(x, 1)))
+        return an_build_refuse(b, AN_E_IO, "%lld groups; the file is damaged", (long long)groups);
+    for (int k = 1; k < 3; k++)
+        AN_TRY(an_results_unread(b, n, k, "its mean or deviation is read; they are not computed"));
+    an_out(b, n, 0, group_norm(x, groups, gain, bias, an_in_float(b, n, 7)));
+    return AN_OK;
+}
+
 /* Running statistic i moved toward `batch`: from what an earlier norm of this step left there. */
 static an_status move_statistic(an_build *b, const an_pt2_node *n, int i, an_tensor *batch, double momentum)
 {

@@ -221,11 +221,17 @@ an_tensor *an_norm_of_rows(an_build *b, an_tensor *x, double p)
     return norm_of(b, x, AN_AXIS(an_rank(x) - 1), p);
 }
 
+/* As float32, or in the result's dtype where that is wider. */
+static an_tensor *norm_operand(const an_build *b, const an_pt2_node *n, an_tensor *x)
+{
+    return an_out_dtype(b, n, 0) == AN_F64 ? an_as(x, AN_F64) : an_widen(x);
+}
+
 static an_status norm(an_build *b, const an_pt2_node *n, double p, int dims, bool keep)
 {
     an_built_value x = an_in_value(b, n, 0);
     const an_axes mask = axes_of(b, n, dims, &x);
-    finish(b, n, 0, an_as_result(b, n, 0, norm_of(b, an_widen(x.t), mask, p)), x.last, mask, keep);
+    finish(b, n, 0, an_as_result(b, n, 0, norm_of(b, norm_operand(b, n, x.t), mask, p)), x.last, mask, keep);
     return AN_OK;
 }
 
@@ -233,14 +239,16 @@ static an_status norm(an_build *b, const an_pt2_node *n, double p, int dims, boo
 an_status an_rule_matrix_norm(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
+    if (n->arg[1].text && strcmp(n->arg[1].text, "nuc") == 0) return an_rule_norm_of_matrices(b, n);
     if (!n->arg[1].text || strcmp(n->arg[1].text, "fro") != 0)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "ord=%.20s; 'fro' is known",
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "ord=%.20s; 'fro' and 'nuc' are known",
                                n->arg[1].text ? n->arg[1].text : "a number");
     x = (an_built_value){.t = an_plain(x.t, x.last)};
     const int rank = an_rank(x.t);
     if (rank < 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "of no matrix");
     const an_axes mask = an_in_none(n, 2) ? AN_AXIS(rank - 1) | AN_AXIS(rank - 2) : axes_of(b, n, 2, &x);
-    finish(b, n, 0, norm_of(b, an_widen(x.t), mask, 2), false, mask, an_in_bool(b, n, 3));
+    finish(b, n, 0, an_as_result(b, n, 0, norm_of(b, norm_operand(b, n, x.t), mask, 2)), false, mask,
+           an_in_bool(b, n, 3));
     return AN_OK;
 }
 
@@ -252,13 +260,14 @@ an_status an_rule_norm_dim(an_build *b, const an_pt2_node *n)
 {
     return norm(b, n, an_in_none(n, 1) ? 2 : an_in_float(b, n, 1), 2, an_in_bool(b, n, 3));
 }
-/* self ord dim keepdim dtype: without ord the root of the sum of squares; else the norm of vectors, for those of matrices are other sums */
+/* self ord dim keepdim dtype: without ord the root of the sum of squares; else the norm of vectors, or over two axes of matrices */
 an_status an_rule_linalg_norm(an_build *b, const an_pt2_node *n)
 {
     int64_t axes[8];
     const int named = an_in_none(n, 2) ? an_rank(an_in(b, n, 0)) : an_in_ints(b, n, 2, axes, 8);
+    if (!an_in_none(n, 1) && named == 2) return an_rule_norm_of_matrices(b, n);
     if (!an_in_none(n, 1) && named != 1)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "ord=%g over %d axes; vectors are known", an_in_float(b, n, 1),
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "ord=%g over %d axes; one and two are known", an_in_float(b, n, 1),
                                named);
     return an_rule_norm_dim(b, n);
 }
@@ -327,6 +336,7 @@ an_status an_rule_min_dim(an_build *b, const an_pt2_node *n)
 static an_status arg_extreme(an_build *b, const an_pt2_node *n, bool least)
 {
     an_tensor *x = an_in(b, n, 0);
+    if (an_rank(x) == 0) return an_out(b, n, 0, an_full_at(AN_AT, b->cx, AN_I32, AN_SCALAR, 0)), AN_OK;
     const bool flat = an_in_none(n, 1);
     if (flat) x = an_reshape_1(x, an_count(x));
     if (an_dtype_of(x) == AN_BOOL) x = an_cast_at(AN_AT, x, AN_I32);
@@ -409,12 +419,13 @@ static an_tensor *products(an_tensor *rows)
 an_status an_rule_cumprod(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
+    if (an_rank(x) == 0) return an_out(b, n, 0, x), AN_OK;
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
     an_out(b, n, 0, an_axis_last(products(an_axis_last(x, axis)), axis));
     return AN_OK;
 }
 
-static an_tensor *last_product(an_tensor *rows, bool keep)
+an_tensor *an_product_of_rows(an_tensor *rows, bool keep)
 {
     const int rank = an_rank(rows);
     if (rank == 0) return rows; /* an error is recorded */
@@ -433,7 +444,7 @@ an_status an_rule_prod_dim(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
-    an_tensor *kept = an_axis_last(last_product(an_axis_last(x, axis), true), axis);
+    an_tensor *kept = an_axis_last(an_product_of_rows(an_axis_last(x, axis), true), axis);
     finish(b, n, 0, kept, false, AN_AXIS(axis), an_in_bool(b, n, 2));
     return AN_OK;
 }
@@ -441,7 +452,7 @@ an_status an_rule_prod_dim(an_build *b, const an_pt2_node *n)
 an_status an_rule_prod(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
-    an_out(b, n, 0, last_product(an_reshape_1(x, an_count(x)), false));
+    an_out(b, n, 0, an_product_of_rows(an_reshape_1(x, an_count(x)), false));
     return AN_OK;
 }
 
@@ -485,6 +496,18 @@ static an_status soft(an_build *b, const an_pt2_node *n, an_tensor *(*fn)(const 
 an_status an_rule_softmax(an_build *b, const an_pt2_node *n)
 {
     return soft(b, n, an_softmax_at);
+}
+/* As softmax, but rows of -infinity alone give 0. */
+an_status an_rule_safe_softmax(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
+    if (an_rank(x) == 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "of one number");
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    an_tensor *most = an_max_at(AN_AT, an_detach_at(AN_AT, x), AN_AXIS(axis), true), *zero = an_num(x, b->cx, 0);
+    an_tensor *none = an_eq_at(AN_AT, most, an_num(x, b->cx, -INFINITY));
+    an_tensor *y = an_softmax_at(AN_AT, an_where_at(AN_AT, none, zero, x), axis);
+    an_out(b, n, 0, an_where_at(AN_AT, none, zero, y));
+    return AN_OK;
 }
 an_status an_rule_log_softmax(an_build *b, const an_pt2_node *n)
 {

@@ -528,11 +528,18 @@ an_status an_rule_repeat(an_build *b, const an_pt2_node *n)
             x = an_expand_at(AN_AT, an_reshape_at(AN_AT, x, one), all);
             continue;
         }
-        an_tensor *part[MOST_PARTS];
-        if (times.dim[i] > MOST_PARTS || times.dim[i] < 1)
-            return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld repetitions", (long long)times.dim[i]);
-        for (int k = 0; k < (int)times.dim[i]; k++) part[k] = x;
-        if (times.dim[i] > 1) x = an_concat_at(AN_AT, part, (int)times.dim[i], own);
+        if (times.dim[i] == 1) continue;
+        an_shape once = {.rank = before.rank + 1}, all;
+        if (times.dim[i] < 0 || once.rank > 8)
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld repetitions of %d axes", (long long)times.dim[i],
+                                   before.rank);
+        memcpy(once.dim, before.dim, (size_t)own * sizeof before.dim[0]);
+        once.dim[own] = 1;
+        memcpy(once.dim + own + 1, before.dim + own, (size_t)(before.rank - own) * sizeof before.dim[0]);
+        all = once;
+        all.dim[own] = times.dim[i];
+        before.dim[own] *= times.dim[i];
+        x = an_reshape_at(AN_AT, an_expand_at(AN_AT, an_reshape_at(AN_AT, x, once), all), before);
     }
     an_out(b, n, 0, x);
     return AN_OK;

@@ -116,6 +116,9 @@ an_tensor *an_put_strided(an_build *b, an_tensor *x, int axis, int64_t start, in
 /* (sum |x|^p)^(1/p) over the last axis, which stays with length 1; the gradient at 0 is 0. */
 an_tensor *an_norm_of_rows(an_build *b, an_tensor *x, double p);
 
+/* Products over the last axis. */
+an_tensor *an_product_of_rows(an_tensor *rows, bool keep);
+
 /* v [N,C,L], [N,C,H,W], or without N, as [N,H,W,C]; H or N is 1 where there is none. */
 an_tensor *an_nhwc(const an_built_value *v);
 
