@@ -76,7 +76,7 @@ static void invent_window(conv *t, uint8_t dtype, bool deep)
     v->pixel = v->channels * t->groups;
     const bool backwards = !t->window_b && draw(0, 2) == 0;
     for (int d = 0; d < 2; d++) {
-        v->in[d] = draw(1, 11);
+        v->in[d] = d == 1 && draw(0, 3) == 0 ? draw(12, 40) : draw(1, 11); /* lines longer than a vector, too */
         v->taps[d] = draw(1, 4);
         v->step[d] = backwards ? 1 : draw(1, 3);
         v->tap[d] = backwards ? -draw(1, 2) : draw(1, 2);

@@ -183,22 +183,34 @@ typedef struct call {
     conv_phases phases;
 } call;
 
-/* `pixels` neighbours of at most AN_VL planes, `plane` floats apart, to pixels `pitch` floats apart. */
-AN_INLINE void turn_planes(const float *from, int64_t plane, int64_t planes, int64_t pixels, float *to, int64_t pitch)
+/* `pixels` neighbours of at most AN_VL planes, `plane` floats apart, to pixels `pitch` floats apart, with `gap` floats more after each
+ * `line` of them: a vector of pixels may be of several lines, of which some are shorter than it. */
+AN_INLINE void turn_planes(const float *from, int64_t plane, int64_t planes, int64_t pixels, float *to, int64_t pitch,
+                           int64_t line, int64_t gap)
 {
+    int64_t left = line;
     for (int64_t x = 0; x < pixels; x += AN_VL) {
         const int64_t some = AN_MIN(pixels - x, AN_VL);
         vu square[AN_VL];
         if (some == AN_VL && planes == AN_VL) {
             AN_UNROLL for (int i = 0; i < AN_VL; i++) square[i] = (vu)vf_load(from + i * plane + x);
-            vu_transpose(square);
-            AN_UNROLL for (int i = 0; i < AN_VL; i++) vu_store((an_word *)(to + (x + i) * pitch), square[i]);
+        } else {
+            for (int64_t i = 0; i < AN_VL; i++)
+                square[i] = i < planes ? (vu)load_some((const uint8_t *)from, i * plane + x, 1, some, AN_F32) : (vu){0};
+        }
+        vu_transpose(square);
+        if (some == AN_VL && planes == AN_VL && left > AN_VL) {
+            AN_UNROLL for (int i = 0; i < AN_VL; i++) vu_store((an_word *)(to + i * pitch), square[i]);
+            to += AN_VL * pitch, left -= AN_VL;
             continue;
         }
-        for (int64_t i = 0; i < AN_VL; i++)
-            square[i] = i < planes ? (vu)load_some((const uint8_t *)from, i * plane + x, 1, some, AN_F32) : (vu){0};
-        vu_transpose(square);
-        for (int64_t i = 0; i < some; i++) memcpy(to + (x + i) * pitch, &square[i], (size_t)planes * sizeof *to);
+        for (int64_t i = 0; i < some; i++, to += pitch) {
+            if (planes == AN_VL)
+                vu_store((an_word *)to, square[i]);
+            else
+                memcpy(to, &square[i], (size_t)planes * sizeof *to);
+            if (--left == 0) left = line, to += gap;
+        }
     }
 }
 
@@ -207,11 +219,14 @@ static void take_lines_of_planes(const plan *p, const float *image, int64_t y, i
                                  float *out)
 {
     const an_window_spec *v = p->v;
-    const int64_t W = v->in[1], plane = v->in[0] * W, pitch = p->pitch, end = AN_MIN(y + lines, v->in[0]);
-    for (int64_t c = 0; c < v->channels && to > from; c += AN_VL)
-        for (int64_t at = AN_MAX(y, 0); at < end; at++)
+    const int64_t W = v->in[1], plane = v->in[0] * W, pitch = p->pitch, wide = p->in.wide, line = to - from;
+    const int64_t begin = AN_MAX(y, 0), end = AN_MIN(y + lines, v->in[0]);
+    const int64_t together = line == W ? AN_MAX(end - begin, 1) : 1; /* whole lines are neighbours in a plane */
+    for (int64_t c = 0; c < v->channels && line > 0; c += AN_VL)
+        for (int64_t at = begin; at < end; at += together)
             turn_planes(image + c * plane + at * W + from + p->in.low[1], plane, AN_MIN(v->channels - c, AN_VL),
-                        to - from, out + ((at - y) * p->in.wide + from) * pitch + c, pitch);
+                        together * line, out + ((at - y) * wide + from) * pitch + c, pitch, line,
+                        (wide - line) * pitch);
 }
 
 /* Of an image: its first float. */
@@ -342,7 +357,7 @@ static void take_dy(const call *g, int64_t at, int64_t count, int64_t o, int64_t
     const int64_t plane = (int64_t)g->p.v->out[0] * g->p.v->out[1];
     const float *from = g->other + (at / plane * s->m + o) * plane + at % plane;
     for (int64_t i = 0; i < width; i += AN_VL)
-        turn_planes(from + i * plane, plane, AN_MIN(width - i, AN_VL), count, out + i, pitch);
+        turn_planes(from + i * plane, plane, AN_MIN(width - i, AN_VL), count, out + i, pitch, count, 0);
 }
 
 /* As many lines of positions from *at on, of those before `end`, as fit: their pixels go to `lines`, and dy, where it lies in planes, to
