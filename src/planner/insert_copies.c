@@ -10,7 +10,7 @@
  *       gather, convolution
  *     dX that a library     weights as they lie
  *       runs
- *     convolution whose     images in planes
+ *     convolution whose     images in planes that are in memory before the step
  *       device takes them
  *     depthwise             any, with neighbouring channels: memory is read once for all taps, in vectors, and
  *       convolution, pool   channels that lie apart would be gathered at every tap. On the CPU also images of neighbouring pixels,

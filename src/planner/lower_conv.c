@@ -167,12 +167,14 @@ static bool lies_in_planes(const struct an_tensor *t, const an_view *v)
     return true;
 }
 
+/* Only of what lies in memory so already: a copy of a value that this step computes is that computation in another order, and costs nothing,
+ * where the order of planes would be a transposition when it is written and another when it is read. */
 bool an_conv_takes_planes(an_planner *w, const struct an_tensor *n, int source)
 {
     const an_target *t = w->rq->target;
     if (!t->conv_planes || source > (n->op == AN_OP_CONV2D_DW) || !an_conv_is_gemm(w, n)) return false;
     const an_view v = an_view_of(w, n->src[source], false);
-    if (!lies_in_planes(w->g->node[n->src[source]], &v)) return false;
+    if (!an_is_leaf(w, v.base) || !lies_in_planes(w->g->node[n->src[source]], &v)) return false;
     const an_gemm_spec s = spec_of(w, n);
     return t->conv_planes(t, &s);
 }
