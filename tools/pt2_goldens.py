@@ -627,6 +627,24 @@ DRAWN = {"exponential": lambda x: _near(torch.empty_like(x).exponential_(2.0), 0
          "alpha_none": lambda x: F.alpha_dropout(x[:2], 0.3, False) * x[:2]}
 
 
+# Integers of 32 bits, which float32 does not hold, and of 8 and 16, which wrap; x [6,5] and y [4,5]. Floats beyond.
+_AT = torch.tensor([3, 0, 5, 1])
+_TWICE = torch.tensor([2, 4, 2, 2])
+_ENDLESS = torch.tensor([3., 3, torch.inf, -torch.inf, torch.inf, -2, 2.5])
+INTEGERS = {"put": lambda x, y: x.index_put((_AT,), y), "put_added": lambda x, y: (x >> 3).index_put((_TWICE,), y >> 4, accumulate=True), "scatter": lambda x, y: x.scatter(0, _AT[:, None].expand(4, 5), y),
+            "scatter_add": lambda x, y: (x >> 3).scatter_add(0, _TWICE[:, None].expand(4, 5), y >> 4), "minus": lambda x, y: (x >> 1).scatter_add(0, torch.zeros(900, 5, dtype=torch.int64), -torch.ones(900, 5, dtype=torch.int64)),
+            "copied": lambda x, y: x.index_copy(0, _AT, y), "added": lambda x, y: (x >> 3).index_add(0, _TWICE, y >> 6, alpha=3), "filled": lambda x, y: x.index_fill(0, _AT, 2**30 + 7), "placed": lambda x, y: x.put(torch.tensor([7, 29, 0, 3]), y[:, 1]),
+            "placed_added": lambda x, y: (x >> 3).put(torch.tensor([7, 7, 0, 3]), y[:, 1] >> 3, accumulate=True), "same": lambda x, y: x.index_put((torch.zeros(300, dtype=torch.int64),), y[0].expand(300, 5)),
+            "sums": lambda x, y: (x >> 4).cumsum(0), "sums_bool": lambda x, y: (x > 0).cumsum(1), "sums_byte": lambda x, y: x.to(torch.uint8).cumsum(0, dtype=torch.uint8).long(), "sums_short": lambda x, y: x.to(torch.int16).cumsum(0, dtype=torch.int16).long(),
+            "added_short": lambda x, y: x.to(torch.int16).index_add(0, _TWICE, y.to(torch.int16)).long(), "put_byte": lambda x, y: x.to(torch.uint8).index_put((_AT,), y.to(torch.uint8)).long(), "put_bool": lambda x, y: (x > 0).index_put((_AT,), y > 0).long(),
+            "masked": lambda x, y: x.masked_scatter(x > 0, x.flip(0)), "gathered": lambda x, y: x.gather(0, _AT[:, None].expand(4, 5)), "gathered_number": lambda x, y: x[0, 0].gather(0, torch.tensor([0, 0])),
+            "remainder": lambda x, y: torch.remainder(x[0, :1].double().sign() * torch.tensor([5.5, -5.5, 3, 7, -3, 0, 7.75]), _ENDLESS), "fmod": lambda x, y: torch.fmod(x[0, :1].double().sign() * torch.tensor([5.5, -5.5, 3, 7, -3, 0, 7.75]), _ENDLESS)}
+
+
+def _whole(*shape):
+    return torch.randint(-2**31, 2**31, shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
 def fixtures():
     yield "unary", Cases([f for k, f in UNARY.items() if k != "hardsigmoid"]), (CORNERS,)
     yield "positive", Cases(list(POSITIVE.values())), (draw(12).abs() + 0.1,)
@@ -641,6 +659,7 @@ def fixtures():
     yield "special2", Cases(list(SPECIAL_2.values())), (draw(4, 6), draw(4, 6, seed=5))
     yield "drawn", Cases(list(DRAWN.values())), (draw(700, 4),)
     yield "factors", Cases(list(FACTORS.values())), (draw(2, 4, 4), draw(2, 4, 2))
+    yield "integers", Cases(list(INTEGERS.values())), (_whole(6, 5), _whole(4, 5))
     yield "matrices", Cases(list(MATRICES.values())), (draw(2, 3, 4),)
     yield "written", Cases(list(WRITTEN.values())), (draw(2, 3, 4),)
     yield "places", Cases(list(PLACES.values())), (draw(2, 3, 8, 6),)

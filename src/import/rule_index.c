@@ -105,7 +105,7 @@ static an_tensor *linear_along(an_build *b, an_tensor *x, int axis, an_tensor *i
 an_status an_rule_gather(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2);
-    if (an_rank(x) == 0) return an_out(b, n, 0, x), AN_OK;
+    if (an_rank(x) == 0) return an_out(b, n, 0, an_expand_at(AN_AT, x, an_shape_of(ids))), AN_OK;
     int axis;
     AN_TRY(read_axis(b, n, 1, an_rank(x), &axis));
     an_tensor *linear = linear_along(b, x, axis, ids);
@@ -206,24 +206,51 @@ an_status an_rule_index(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* How many ids name each row, as [R,1,...] of the table's rank; none: where it is none. */
+static an_tensor *hits_of(an_build *b, an_tensor *table, an_tensor *ids, an_dtype dtype, an_tensor **none)
+{
+    const int64_t R = an_dim(table, 0);
+    an_shape s = {.rank = an_rank(table), .dim = {R, 1, 1, 1, 1, 1, 1, 1}};
+    an_tensor *ones = an_full_at(AN_AT, b->cx, dtype, AN_SHAPE(an_count(ids)), 1);
+    an_tensor *hits = an_reshape_at(AN_AT, an_scatter_add_at(AN_AT, an_reshape_1(ids, an_count(ids)), ones, R), s);
+    *none = an_eq_at(AN_AT, hits, an_num(hits, b->cx, 0));
+    return an_where_at(AN_AT, *none, an_num(hits, b->cx, 1), hits);
+}
+
+/* The same of integers, whose sums wrap. float32 has 24 bits: they are added in three parts of 10 or 11 bits, exact for up to 8,192 at a row. */
+static an_tensor *put_whole_rows(an_build *b, an_tensor *table, an_tensor *ids, an_tensor *src, bool add)
+{
+    enum { PARTS = 3, BITS = 11 };
+    an_tensor *none = NULL, *hits = add ? NULL : hits_of(b, table, ids, AN_F32, &none), *all = NULL;
+    src = an_as(src, AN_I32);
+    for (int k = 0; k < PARTS; k++) {
+        const double unit = ldexp(1, k * BITS), wraps = ldexp(1, 32 - k * BITS);
+        const double mask = k == PARTS - 1 ? -unit : ldexp(1, (k + 1) * BITS) - unit; /* the last one has the sign */
+        an_tensor *bits = an_cast_at(AN_AT, an_and_at(AN_AT, src, an_num(src, b->cx, mask)), AN_F32);
+        an_tensor *sum = an_mul_num_at(AN_AT, bits, 1 / unit);
+        sum = an_scatter_add_at(AN_AT, ids, sum, an_dim(table, 0));
+        if (hits) sum = an_div_at(AN_AT, sum, hits);
+        an_tensor *turns = an_floor_at(AN_AT, an_mul_num_at(AN_AT, sum, 1 / wraps));
+        sum = an_sub_at(AN_AT, sum, an_mul_num_at(AN_AT, turns, wraps)); /* 0 to wraps, below 2^24 */
+        sum = an_mul_num_at(AN_AT, an_cast_at(AN_AT, sum, AN_I32), unit);
+        all = all ? an_add_at(AN_AT, all, sum) : sum;
+    }
+    return add ? an_add_at(AN_AT, table, all) : an_where_at(AN_AT, none, table, all);
+}
+
 /* Rows of `table` [R,...] set to src [n,...] at ids [n], or added. Where several rows go to one place, their mean is set:
  * PyTorch's result is any one of them. */
 static an_tensor *put_rows(an_build *b, an_tensor *table, an_tensor *ids, an_tensor *src, bool add)
 {
-    const int64_t R = an_dim(table, 0);
     const an_dtype dtype = an_dtype_of(table);
     const bool whole = !an_is_float(table);
+    if (dtype == AN_I32) return put_whole_rows(b, table, ids, src, add);
     an_tensor *base = whole ? an_cast_at(AN_AT, table, AN_F32) : table;
     src = an_as(src, an_dtype_of(base));
-    an_tensor *sum = an_scatter_add_at(AN_AT, ids, src, R);
+    an_tensor *sum = an_scatter_add_at(AN_AT, ids, src, an_dim(table, 0));
     if (!add) {
-        an_tensor *ones = an_full_at(AN_AT, b->cx, an_dtype_of(base), AN_SHAPE(an_count(ids)), 1);
-        an_tensor *hits = an_scatter_add_at(AN_AT, an_reshape_1(ids, an_count(ids)), ones, R); /* [R] */
-        an_shape s = {.rank = an_rank(table), .dim = {R, 1, 1, 1, 1, 1, 1, 1}};
-        hits = an_reshape_at(AN_AT, hits, s);
-        an_tensor *none = an_eq_at(AN_AT, hits, an_num(hits, b->cx, 0));
-        an_tensor *mean = an_div_at(AN_AT, sum, an_where_at(AN_AT, none, an_num(hits, b->cx, 1), hits));
-        base = an_where_at(AN_AT, none, base, mean);
+        an_tensor *none, *hits = hits_of(b, table, ids, an_dtype_of(base), &none);
+        base = an_where_at(AN_AT, none, base, an_div_at(AN_AT, sum, hits));
     } else {
         base = an_add_at(AN_AT, base, sum);
     }
@@ -268,7 +295,7 @@ an_status an_rule_index_put(an_build *b, const an_pt2_node *n)
         moved.dim[at.n_axes + k] = at.rest.dim[k];
         back.dim[at.other[k]] = at.n_axes + k;
     }
-    an_out(b, n, 0, an_permute_at(AN_AT, an_reshape_at(AN_AT, table, moved), back));
+    an_out(b, n, 0, an_in_range(b, n, 0, an_permute_at(AN_AT, an_reshape_at(AN_AT, table, moved), back)));
     return AN_OK;
 }
 
@@ -286,7 +313,7 @@ static an_status scatter(an_build *b, const an_pt2_node *n, bool add)
     an_tensor *linear = an_reshape_1(linear_along(b, x, axis, ids), an_count(ids));
     an_tensor *values = an_reshape_1(src, an_count(ids));
     an_tensor *flat = put_rows(b, an_reshape_1(x, an_count(x)), linear, values, add);
-    an_out(b, n, 0, an_reshape_at(AN_AT, flat, an_shape_of(x)));
+    an_out(b, n, 0, an_in_range(b, n, 0, an_reshape_at(AN_AT, flat, an_shape_of(x))));
     return AN_OK;
 }
 
@@ -307,7 +334,7 @@ static an_status along(an_build *b, const an_pt2_node *n, bool add)
     if (add && an_in_float(b, n, 4) != 1) src = an_mul_num_at(AN_AT, src, an_in_float(b, n, 4));
     an_tensor *values = axis_first(src, axis), *rows = wrapped(b, ids, an_dim(x, axis));
     an_tensor *table = put_rows(b, axis_first(x, axis), rows, values, add);
-    an_out(b, n, 0, axis_back(table, axis));
+    an_out(b, n, 0, an_in_range(b, n, 0, axis_back(table, axis)));
     return AN_OK;
 }
 
@@ -617,11 +644,8 @@ an_status an_rule_masked_scatter(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_in(b, n, 0), *mask = an_in(b, n, 1), *src = an_in(b, n, 2);
     const an_shape s = an_shape_of(x);
     const int64_t count = an_count(x);
-    if (count >= 1 << 24)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "of more than 2^24 elements: places are counted in float32");
     mask = an_reshape_1(an_expand_at(AN_AT, mask, s), count);
-    an_tensor *order = an_cumsum_at(AN_AT, an_cast_at(AN_AT, mask, AN_F32), false);
-    order = an_add_num_at(AN_AT, an_cast_at(AN_AT, order, AN_I32), -1);
+    an_tensor *order = an_add_num_at(AN_AT, an_cumsum_at(AN_AT, an_cast_at(AN_AT, mask, AN_I32), false), -1);
     an_tensor *values = an_gather_at(AN_AT, an_reshape_1(an_as(src, an_dtype_of(x)), an_count(src)), order);
     an_out(b, n, 0, an_reshape_at(AN_AT, an_where_at(AN_AT, mask, values, an_reshape_1(x, count)), s));
     return AN_OK;
@@ -637,11 +661,9 @@ an_status an_rule_masked_scatter_backward(an_build *b, const an_pt2_node *n)
     int64_t length = 1;
     for (int i = 0; i < s.rank; i++)
         length = s.dim[i] < 1 || length < 1 || s.dim[i] > INT32_MAX / length ? 0 : length * s.dim[i];
-    if (count >= 1 << 24 || length < 1)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "of none, or more than 2^24 elements");
+    if (length < 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "of none");
     mask = an_reshape_1(an_expand_at(AN_AT, mask, an_shape_of(given)), count);
-    an_tensor *order = an_cumsum_at(AN_AT, an_cast_at(AN_AT, mask, AN_F32), false);
-    order = an_add_num_at(AN_AT, an_cast_at(AN_AT, order, AN_I32), -1);
+    an_tensor *order = an_add_num_at(AN_AT, an_cumsum_at(AN_AT, an_cast_at(AN_AT, mask, AN_I32), false), -1);
     given = an_reshape_1(given, count);
     given = an_where_at(AN_AT, mask, given, an_num(given, b->cx, 0));
     an_out(b, n, 0, an_reshape_at(AN_AT, an_scatter_add_at(AN_AT, order, given, length), s));
@@ -656,6 +678,6 @@ an_status an_rule_put(an_build *b, const an_pt2_node *n)
     an_tensor *at = an_reshape_1(wrapped(b, an_in(b, n, 1), count), many);
     src = an_reshape_1(src, many);
     an_tensor *y = put_rows(b, an_reshape_1(x, count), at, src, an_in_bool(b, n, 3));
-    an_out(b, n, 0, an_reshape_at(AN_AT, y, an_shape_of(x)));
+    an_out(b, n, 0, an_in_range(b, n, 0, an_reshape_at(AN_AT, y, an_shape_of(x))));
     return AN_OK;
 }

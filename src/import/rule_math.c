@@ -213,13 +213,26 @@ an_status an_rule_floor_divide(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* Of an infinite divisor all of x remains, and 0 times infinity is no number; with `floors` what has not y's sign is one y more. */
+static an_tensor *remainder_of(an_build *b, an_tensor *x, an_tensor *y, an_tensor *whole, bool floors)
+{
+    an_tensor *zero = an_num(y, b->cx, 0), *product = an_mul_at(AN_AT, y, whole);
+    if (!an_is_float(x)) return an_sub_at(AN_AT, x, product);
+    an_tensor *r = an_sub_at(AN_AT, x, an_where_at(AN_AT, an_eq_at(AN_AT, whole, zero), zero, product));
+    if (!floors) return r;
+    an_tensor *below = an_lt_at(AN_AT, y, zero), *apart = an_xor_at(AN_AT, an_lt_at(AN_AT, r, zero), below);
+    apart = an_and_at(AN_AT, apart, an_ne_at(AN_AT, r, zero));
+    an_tensor *more = an_add_at(AN_AT, r, an_detach_at(AN_AT, y));
+    return an_where_at(AN_AT, apart, more, r);
+}
+
 static an_status modulo(an_build *b, const an_pt2_node *n, const char *mode)
 {
     an_built_value x, y;
-    const bool last = operands(b, n, &x, &y);
+    const bool last = operands(b, n, &x, &y), floors = strcmp(mode, "floor") == 0;
     to_result(b, n, &x.t, &y.t);
-    an_tensor *whole = an_is_float(x.t) || strcmp(mode, "trunc") == 0 ? quotient(b, x.t, y.t, mode) : NULL;
-    an_tensor *r = whole ? an_sub_at(AN_AT, x.t, an_mul_at(AN_AT, y.t, whole)) : an_imod_at(AN_AT, x.t, y.t);
+    an_tensor *whole = an_is_float(x.t) || !floors ? quotient(b, x.t, y.t, mode) : NULL;
+    an_tensor *r = whole ? remainder_of(b, x.t, y.t, whole, floors) : an_imod_at(AN_AT, x.t, y.t);
     an_out_last(b, n, 0, r, last);
     return AN_OK;
 }

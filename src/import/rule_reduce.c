@@ -397,11 +397,8 @@ an_status an_rule_cumsum(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
     if (an_rank(x) == 0) return an_out(b, n, 0, x), AN_OK;
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
-    const bool whole = an_dtype_of(x) == AN_I32; /* as floats: exact up to 2^24 */
-    an_tensor *rows = an_axis_last(x, axis);
-    if (whole) rows = an_cast_at(AN_AT, rows, AN_F32);
-    an_tensor *sum = an_cumsum_at(AN_AT, rows, false);
-    an_out(b, n, 0, an_axis_last(whole ? an_cast_at(AN_AT, sum, AN_I32) : sum, axis));
+    an_tensor *sums = an_axis_last(an_cumsum_at(AN_AT, an_axis_last(x, axis), false), axis);
+    an_out(b, n, 0, an_in_range(b, n, 0, sums));
     return AN_OK;
 }
 
