@@ -560,6 +560,10 @@ static void bits_do_not_depend_on_the_number_of_threads(void **state)
                 run_both(&f, sets[i], pools[threads - 1]);
                 expect_same_bits(&f, first, bytes, sets[i]->isa, threads, at);
             }
+            an_pool_limit(pools[2], 1);
+            run_both(&f, sets[i], pools[2]);
+            expect_same_bits(&f, first, bytes, sets[i]->isa, 1, at);
+            an_pool_limit(pools[2], 3);
             free(first);
         }
         fixture_close(&f);

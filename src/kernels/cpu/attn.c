@@ -805,7 +805,7 @@ void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, const 
     /* One task per head needs 5 GEMMs a tile; separate tasks for keys and queries need 7, but give every thread work. The
      * sums are accumulated in the same order either way, so the choice may depend on the number of threads without
      * changing a bit. */
-    const int64_t heads = (int64_t)s->B * s->H, threads = an_pool_threads(p);
+    const int64_t heads = (int64_t)s->B * s->H, threads = an_pool_working(p);
     const int64_t blocks = an_ceil_div(s->S, BLOCK) + an_ceil_div(s->T, BLOCK);
     w.split = 5 * an_ceil_div(heads, threads) * threads > 7 * heads && blocks > 2;
     an_pool_run(p, w.split ? heads * blocks : heads, backward_task, &w);

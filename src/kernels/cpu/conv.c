@@ -559,7 +559,7 @@ void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *s
     call g = {.c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
     const plan *p = &g.p;
     if (!epi && AN_ISA_NAME(conv_grouped)(s, args, scratch, pool)) return;
-    if (!plan_make(s, an_pool_threads(pool), &g.p)) {
+    if (!plan_make(s, an_pool_working(pool), &g.p)) { /* scratch does not depend on it */
         AN_ISA_NAME(gemm)(s, args, scratch, epi, user, pool);
         return;
     }
