@@ -4,7 +4,7 @@
  * Does not:  know nodes or plans. All memory, scratch included, is the caller's; nothing here allocates.
  * Invariant: results depend on the spec and the instruction set only, never on the number of threads.
  *            All f32 arithmetic is in source order (-ffp-contract=off, fma where written), the same on every set;
- *            bf16 too: sets without a dot product instruction add products in its order. It takes subnormal operands as zeros,
+ *            bf16 too: sets without a dot product instruction add products in its order. It takes subnormal operands and sums as zeros,
  *            which they do not, and tile registers add in an order of their own.
  *
  * Strides are in elements. Storage dtypes are AN_F32, AN_BF16, AN_F16. Pointers arrive in `void *const *args`, in the

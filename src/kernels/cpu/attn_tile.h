@@ -181,7 +181,7 @@ static inline void tiles_begin(void) {}
 static inline void tiles_end(void) {}
 
 /* How a tile multiplies. Words of BY_ROUNDED are f32 rounded to bf16; the odd one of two neighbouring k is added first, as the dot product
- * instruction of BY_PAIRS adds, so that both give the same bits (but for subnormal operands, which the instruction takes as zeros). */
+ * instruction of BY_PAIRS adds, so that both give the same bits (but for subnormal operands and sums, which the instruction takes as zeros). */
 typedef enum tile_kind { BY_F32, BY_ROUNDED, BY_PAIRS } tile_kind;
 
 /* acc[mr, nv vectors] += a[i*sm] * b[j], of one k. */

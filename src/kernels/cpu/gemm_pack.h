@@ -12,7 +12,7 @@
  *                   operands as zeros, and so does packing.
  *     WORD_ROUNDED  one f32 that was rounded to bf16, where the CPU has no dot product. Words k and k + 1 are swapped,
  *                   because the instruction adds the odd k first. So both kinds give the same bits, except for
- *                   subnormal operands.
+ *                   subnormal operands and sums, of which the instruction makes zeros.
  *
  * Functions take `const word_kind kind` and `const uint8_t dtype`: they are inlined into callers that pass constants, so
  * that each combination is compiled to a loop without branches on them (pack_f32_words, pack_bf16_words). */
