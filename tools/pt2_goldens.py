@@ -638,6 +638,8 @@ INTEGERS = {"put": lambda x, y: x.index_put((_AT,), y), "put_added": lambda x, y
             "sums": lambda x, y: (x >> 4).cumsum(0), "sums_bool": lambda x, y: (x > 0).cumsum(1), "sums_byte": lambda x, y: x.to(torch.uint8).cumsum(0, dtype=torch.uint8).long(), "sums_short": lambda x, y: x.to(torch.int16).cumsum(0, dtype=torch.int16).long(),
             "added_short": lambda x, y: x.to(torch.int16).index_add(0, _TWICE, y.to(torch.int16)).long(), "put_byte": lambda x, y: x.to(torch.uint8).index_put((_AT,), y.to(torch.uint8)).long(), "put_bool": lambda x, y: (x > 0).index_put((_AT,), y > 0).long(),
             "masked": lambda x, y: x.masked_scatter(x > 0, x.flip(0)), "gathered": lambda x, y: x.gather(0, _AT[:, None].expand(4, 5)), "gathered_number": lambda x, y: x[0, 0].gather(0, torch.tensor([0, 0])),
+            "steps": lambda x, y: torch.linspace(-3, 8.7, 9, dtype=torch.int64), "steps_down": lambda x, y: torch.linspace(50, 1.5, 8, dtype=torch.int32), "step": lambda x, y: torch.linspace(4.3, 9, 1, dtype=torch.int64), "no_step": lambda x, y: torch.linspace(4, 9, 0),
+            "undiffered": lambda x, y: x.diff(0, 0, prepend=y), "sum_of_one": lambda x, y: x[0, 0].sign().logsumexp(0), "halves": lambda x, y: torch.linspace(0, 1, 7) + torch.linspace(5, -1, 7, dtype=torch.float64),
             "remainder": lambda x, y: torch.remainder(x[0, :1].double().sign() * torch.tensor([5.5, -5.5, 3, 7, -3, 0, 7.75]), _ENDLESS), "fmod": lambda x, y: torch.fmod(x[0, :1].double().sign() * torch.tensor([5.5, -5.5, 3, 7, -3, 0, 7.75]), _ENDLESS)}
 
 

@@ -90,14 +90,35 @@ an_status an_rule_arange_step(an_build *b, const an_pt2_node *n)
     return ramp(b, n, an_in_float(b, n, 0), an_in_float(b, n, 1), an_in_float(b, n, 2));
 }
 
+/* Of integers: the ends cut to whole numbers, the numbers between them as well. */
+static an_status whole_steps(an_build *b, const an_pt2_node *n, double start, double stop, int64_t steps)
+{
+    enum { MOST_STEPS = 4096 };
+    int32_t number[MOST_STEPS];
+    const bool here = fabs(start) < 2147483648.0 && fabs(stop) < 2147483648.0;
+    if (!here || steps < 0 || steps > MOST_STEPS)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of more than %d integers, or beyond 32 bits", MOST_STEPS);
+    const double first = trunc(start), last = trunc(stop), step = steps > 1 ? (last - first) / (double)(steps - 1) : 0;
+    for (int64_t i = 0; i < steps; i++)
+        number[i] =
+            (int32_t)(i < steps / 2 || steps == 1 ? first + step * (double)i : last - step * (double)(steps - 1 - i));
+    an_out(b, n, 0, an_as(an_constant_at(AN_AT, b->cx, AN_I32, AN_SHAPE(steps), number), an_out_dtype(b, n, 0)));
+    return AN_OK;
+}
+
 an_status an_rule_linspace(an_build *b, const an_pt2_node *n)
 {
     const double start = an_in_float(b, n, 0), stop = an_in_float(b, n, 1);
     const int64_t steps = an_in_int(b, n, 2);
-    const an_dtype dtype = an_out_dtype(b, n, 0) == AN_F64 ? AN_F64 : AN_F32;
-    an_tensor *i = an_as(an_iota_at(AN_AT, b->cx, AN_SHAPE(steps), 0), dtype);
-    if (steps > 1) i = an_mul_num_at(AN_AT, i, (stop - start) / (double)(steps - 1));
-    an_out(b, n, 0, an_add_num_at(AN_AT, i, start));
+    const double step = steps > 1 ? (stop - start) / (double)(steps - 1) : 0;
+    const an_dtype out = an_out_dtype(b, n, 0), dtype = out == AN_F64 ? AN_F64 : AN_F32;
+    if (out != AN_F64 && out != AN_F32 && out != AN_F16 && out != AN_BF16) return whole_steps(b, n, start, stop, steps);
+    an_tensor *i = an_iota_at(AN_AT, b->cx, AN_SHAPE(steps), 0), *half = an_num(i, b->cx, (double)(steps / 2));
+    an_tensor *early = an_lt_at(AN_AT, i, half), *back = an_as(an_add_num_at(AN_AT, i, -(double)(steps - 1)), dtype);
+    an_tensor *up = an_add_num_at(AN_AT, an_mul_num_at(AN_AT, an_as(i, dtype), step), start);
+    an_tensor *down =
+        an_add_num_at(AN_AT, an_mul_num_at(AN_AT, back, step), steps > 1 ? stop : start); /* the last is stop */
+    an_out(b, n, 0, an_as(an_where_at(AN_AT, early, up, down), out));
     return AN_OK;
 }
 

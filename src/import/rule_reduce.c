@@ -279,7 +279,7 @@ an_status an_rule_norm(an_build *b, const an_pt2_node *n)
 an_status an_rule_logsumexp(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
-    an_tensor *t = an_plain(x.t, x.last);
+    an_tensor *t = an_as(an_plain(x.t, x.last), an_out_dtype(b, n, 0));
     x = (an_built_value){.t = t};
     const an_axes mask = axes_of(b, n, 1, &x);
     const int rank = an_rank(t);
@@ -460,7 +460,7 @@ an_status an_rule_diff(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
     const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
-    for (int i = 3; i <= 4; i++) {
+    for (int i = 3; i <= 4 && an_in_int(b, n, 1) != 0; i++) { /* of no differences self alone is the result */
         an_tensor *part[2] = {i == 3 ? an_in(b, n, 3) : x, i == 3 ? x : an_in(b, n, 4)};
         if (part[0] && part[1]) x = an_concat_at(AN_AT, part, 2, axis);
     }
