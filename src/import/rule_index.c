@@ -661,7 +661,7 @@ an_status an_rule_masked_scatter_backward(an_build *b, const an_pt2_node *n)
     int64_t length = 1;
     for (int i = 0; i < s.rank; i++)
         length = s.dim[i] < 1 || length < 1 || s.dim[i] > INT32_MAX / length ? 0 : length * s.dim[i];
-    if (length < 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "of none");
+    if (length < 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "of none, or more than 2^31 elements");
     mask = an_reshape_1(an_expand_at(AN_AT, mask, an_shape_of(given)), count);
     an_tensor *order = an_add_num_at(AN_AT, an_cumsum_at(AN_AT, an_cast_at(AN_AT, mask, AN_I32), false), -1);
     given = an_reshape_1(given, count);
