@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- the lock */
@@ -45,6 +46,19 @@ static bool is_replaced(const char *name, size_t n, const void *unused)
     return false;
 }
 
+/* A compiler that a killed run was about to start holds its lock until it is one: the run may be resumed at once all the same. */
+static bool lock_soon(int fd)
+{
+    enum { TRIES = 50 };
+    for (int i = 0; i < TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+        if (errno != EWOULDBLOCK) return false;
+        if (i + 1 < TRIES) nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    errno = EWOULDBLOCK;
+    return false;
+}
+
 static an_status lock_folder(an_err *err, const char *dir, int *out)
 {
     char path[AN_CKPT_PATH_BYTES];
@@ -58,7 +72,7 @@ static an_status lock_folder(an_err *err, const char *dir, int *out)
     an_err why_not = {0};
     if (an_file_open(&why_not, path, O_RDWR | O_CREAT, &fd) != AN_OK)
         return an_fail(err, AN_E_IO, "%s; or name another folder with out=", why_not.text);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (!lock_soon(fd)) {
         const int why = errno;
         close(fd);
         if (why == EWOULDBLOCK)
