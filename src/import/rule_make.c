@@ -112,7 +112,7 @@ an_status an_rule_linspace(an_build *b, const an_pt2_node *n)
     const int64_t steps = an_in_int(b, n, 2);
     const double step = steps > 1 ? (stop - start) / (double)(steps - 1) : 0;
     const an_dtype out = an_out_dtype(b, n, 0), dtype = out == AN_F64 ? AN_F64 : AN_F32;
-    if (out != AN_F64 && out != AN_F32 && out != AN_F16 && out != AN_BF16) return whole_steps(b, n, start, stop, steps);
+    if (!an_is_float_dtype(out)) return whole_steps(b, n, start, stop, steps);
     an_tensor *i = an_iota_at(AN_AT, b->cx, AN_SHAPE(steps), 0), *half = an_num(i, b->cx, (double)(steps / 2));
     an_tensor *early = an_lt_at(AN_AT, i, half), *back = an_as(an_add_num_at(AN_AT, i, -(double)(steps - 1)), dtype);
     an_tensor *up = an_add_num_at(AN_AT, an_mul_num_at(AN_AT, an_as(i, dtype), step), start);

@@ -1,5 +1,5 @@
-/* rule_matrix.c: PyTorch's linear algebra: linear equations, triangles, determinants, QR, singular values and eigenvalues, inverses of what is
- * not square, the exponential of a matrix. (products: rule_compose.c, rule_nn.c; norms: rule_reduce.c) */
+/* rule_matrix.c: PyTorch's linear algebra: linear systems, Cholesky factors and triangular solves, determinants, QR, singular values and
+ * eigenvalues, pseudo-inverses, matrix exponentials. (products: rule_compose.c, rule_nn.c; norms of vectors: rule_reduce.c) */
 #include "import/rules.h"
 #include <float.h>
 #include <math.h>
@@ -265,12 +265,13 @@ static an_tensor *signs_of_reflections(an_build *b, an_tensor *q, an_tensor **de
     return an_concat_at(AN_AT, part, (int)k, rank - 1);
 }
 
-/* The diagonal of square matrices as [...,n]. */
-static an_tensor *diagonal_of(an_build *b, an_tensor *a)
+/* The diagonal of square matrices as [...,n]: of their elements as one row every (n + 1)-th. */
+static an_tensor *diagonal_of(an_tensor *a)
 {
-    an_tensor *unit = unit_matrices(b, a), *zero = an_num(a, b->cx, 0);
-    an_tensor *on = an_where_at(AN_AT, an_ne_at(AN_AT, unit, zero), a, zero);
-    return an_sum_at(AN_AT, on, AN_AXIS(an_rank(a) - 1), false);
+    an_shape s = an_shape_of(a);
+    const int64_t n = s.dim[--s.rank];
+    s.dim[s.rank - 1] = n * n;
+    return an_slice_at(AN_AT, an_reshape_at(AN_AT, a, s), s.rank - 1, 0, n * n, n + 1);
 }
 
 static an_tensor *as_numbers(an_tensor *x, const an_tensor *matrices)
@@ -328,7 +329,7 @@ static an_status determinant_of(an_build *b, const an_pt2_node *n, determinant *
     if (!r) return AN_OK; /* recorded */
     if (!signs_of_reflections(b, q, &sign))
         return an_build_refuse(b, AN_E_UNSUPPORTED, "of more than 128 rows, whose sign is not known");
-    an_tensor *on = an_abs_at(AN_AT, diagonal_of(b, r)), *zero = an_num(on, b->cx, 0); /* [...,n] */
+    an_tensor *on = an_abs_at(AN_AT, diagonal_of(r)), *zero = an_num(on, b->cx, 0); /* [...,n] */
     sign = as_numbers(sign, a);
     out->value = an_mul_at(AN_AT, sign, an_product_of_rows(on, false));
     an_tensor *none = an_eq_at(AN_AT, an_detach_at(AN_AT, out->value), zero);

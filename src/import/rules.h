@@ -39,10 +39,13 @@ static inline int64_t an_count(const an_tensor *t)
     return n;
 }
 
+static inline bool an_is_float_dtype(an_dtype d)
+{
+    return d == AN_F32 || d == AN_F64 || d == AN_BF16 || d == AN_F16;
+}
 static inline bool an_is_float(const an_tensor *t)
 {
-    const an_dtype d = an_dtype_of(t);
-    return d == AN_F32 || d == AN_F64 || d == AN_BF16 || d == AN_F16;
+    return an_is_float_dtype(an_dtype_of(t));
 }
 
 /* The axis as the last one, and back. */

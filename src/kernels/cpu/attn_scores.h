@@ -101,8 +101,7 @@ AN_INLINE void score_step(const tile_kind kind, const int rows, const int vecs, 
     AN_UNROLL for (int i = 0; i < rows; i++)
     {
         const vf left = (vf)vu_set(a[i * ld]);
-        AN_UNROLL for (int v = 0; v < vecs; v++) s[i][v] =
-            kind == BY_PAIRS ? vf_dot(left, right[v], s[i][v]) : vf_fma(left, right[v], s[i][v]);
+        AN_UNROLL for (int v = 0; v < vecs; v++) s[i][v] = multiply_add(kind, left, right[v], s[i][v]);
     }
 }
 

@@ -184,6 +184,11 @@ static inline void tiles_end(void) {}
  * instruction of BY_PAIRS adds, so that both give the same bits (but for subnormal operands and sums, which the instruction takes as zeros). */
 typedef enum tile_kind { BY_F32, BY_ROUNDED, BY_PAIRS } tile_kind;
 
+AN_INLINE vf multiply_add(const tile_kind kind, vf a, vf b, vf sum)
+{
+    return kind == BY_PAIRS ? vf_dot(a, b, sum) : vf_fma(a, b, sum);
+}
+
 /* acc[mr, nv vectors] += a[i*sm] * b[j], of one k. */
 AN_INLINE void add_products(const tile_kind kind, int mr, int nv, const an_word *a, int64_t sm, const an_word *b,
                             vf acc[AN_MR_LONG][AN_NV])
@@ -193,8 +198,7 @@ AN_INLINE void add_products(const tile_kind kind, int mr, int nv, const an_word 
     AN_UNROLL for (int i = 0; i < mr; i++)
     {
         const vf value = (vf)vu_set(a[i * sm]);
-        AN_UNROLL for (int j = 0; j < nv; j++) acc[i][j] =
-            kind == BY_PAIRS ? vf_dot(value, row[j], acc[i][j]) : vf_fma(value, row[j], acc[i][j]);
+        AN_UNROLL for (int j = 0; j < nv; j++) acc[i][j] = multiply_add(kind, value, row[j], acc[i][j]);
     }
 }
 
