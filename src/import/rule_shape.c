@@ -530,7 +530,7 @@ an_status an_rule_repeat(an_build *b, const an_pt2_node *n)
         }
         if (times.dim[i] == 1) continue;
         an_shape once = {.rank = before.rank + 1}, all;
-        if (times.dim[i] < 0 || once.rank > 8)
+        if (times.dim[i] < 0 || times.dim[i] > INT32_MAX || once.rank > 8)
             return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld repetitions of %d axes", (long long)times.dim[i],
                                    before.rank);
         memcpy(once.dim, before.dim, (size_t)own * sizeof before.dim[0]);

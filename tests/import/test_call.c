@@ -96,6 +96,7 @@ static void numbers_that_lead_outside_are_refused(void **unused)
          SELF "," ARG("q", TENSOR("y")) "," ARG("dim", INT(0)) "," ARG("keepdim", "{\"as_bool\":true}"),
          "more than 8",
          {8, 1, 0}},
+        {"aten.repeat.default", SELF "," INTS("repeats", "9223372036854775807,1"), "repetitions", {2, 0, 0}},
         {"aten.gather.default", SELF "," ARG("dim", INT(9)) "," ARG("index", TENSOR("i")), "axis 9", {2, 0, 2}},
         {"aten.scatter.src",
          SELF "," ARG("dim", INT(9)) "," ARG("index", TENSOR("i")) "," ARG("src", TENSOR("y")),
