@@ -153,6 +153,29 @@ static void an_epoch_takes_one_puzzle_of_each_group(void **state)
     an_puzzle_set_close(s);
 }
 
+static void several_folders_are_each_gone_through_in_every_epoch(void **state)
+{
+    (void)state;
+    char list[600];
+    int64_t of_one, of_both, e[GROUPS];
+    const char *a = write_set("ra", AN_U8, true, "train"), *b = write_set("rb", AN_U8, true, "train");
+    snprintf(list, sizeof list, "%s,%s", a, b);
+    an_puzzle_set *one = open_set(a), *both = open_set(list);
+    const an_puzzle_order o = {.seed = 3, .per_update = GROUPS, .epochs_per_pass = 2};
+    assert_int_equal(an_puzzle_set_updates(NULL, one, &o, 4, &of_one), AN_OK);
+    assert_int_equal(an_puzzle_set_updates(NULL, both, &o, 4, &of_both), AN_OK);
+    assert_int_equal(of_one, 8);
+    assert_int_equal(of_both, 16);
+    int64_t first = 0;
+    for (uint64_t u = 0; u < 16; u++) {
+        assert_int_equal(an_puzzle_set_draw(NULL, both, &o, u, 0, GROUPS, e), AN_OK);
+        first += e[0] < an_puzzle_set_examples(one);
+    }
+    assert_int_equal(first, 8);
+    an_puzzle_set_close(one);
+    an_puzzle_set_close(both);
+}
+
 static void a_batch_larger_than_the_data_is_a_sentence_about_the_data(void **state)
 {
     (void)state;
@@ -265,6 +288,7 @@ int main(void)
                                        cmocka_unit_test(directories_are_read_as_one_when_they_agree),
                                        cmocka_unit_test(a_batch_is_a_function_of_seed_and_update),
                                        cmocka_unit_test(an_epoch_takes_one_puzzle_of_each_group),
+                                       cmocka_unit_test(several_folders_are_each_gone_through_in_every_epoch),
                                        cmocka_unit_test(a_batch_larger_than_the_data_is_a_sentence_about_the_data),
                                        cmocka_unit_test(hostile_files_are_sentences_with_file_and_place),
                                        cmocka_unit_test(a_refused_allocation_is_a_sentence)};

@@ -196,12 +196,12 @@ an_status an_puzzle_set_draw(an_err *err, const an_puzzle_set *s, const an_puzzl
     return an_fail(err, AN_E_INTERNAL, "a pass ends in the batch of update %llu", (unsigned long long)update);
 }
 
-an_status an_puzzle_set_updates(an_err *err, const an_puzzle_set *s, const an_puzzle_order *o, int64_t passes,
+an_status an_puzzle_set_updates(an_err *err, const an_puzzle_set *s, const an_puzzle_order *o, int64_t rounds,
                                 int64_t *out)
 {
     AN_TRY(an_puzzle_set_check(err, s, o));
     *out = 0;
-    for (int64_t pass = 0; pass < passes; pass++) {
+    for (int64_t pass = 0; pass / s->n_parts < rounds; pass++) {
         const an_puzzle_part *p = part_of(s, (uint64_t)pass);
         if (p->singles) {
             *out += epochs_of(o) * p->groups / o->per_update;

@@ -66,8 +66,8 @@ an_status an_puzzle_set_check(an_err *err, const an_puzzle_set *s, const an_puzz
 /* Examples number first ... first + n of the batch of `update` (from 0). */
 an_status an_puzzle_set_draw(an_err *err, const an_puzzle_set *s, const an_puzzle_order *o, uint64_t update,
                              int64_t first, int64_t n, int64_t *examples);
-/* Updates in the first `passes` passes. */
-an_status an_puzzle_set_updates(an_err *err, const an_puzzle_set *s, const an_puzzle_order *o, int64_t passes,
+/* Updates in the first `rounds` passes through each part. */
+an_status an_puzzle_set_updates(an_err *err, const an_puzzle_set *s, const an_puzzle_order *o, int64_t rounds,
                                 int64_t *out);
 
 /* Over everything that reading gives; "" without memory. */
