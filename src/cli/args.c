@@ -234,8 +234,7 @@ static an_status set_aside(an_err *err, const an_config *keys, an_train_config *
 {
     if (strcmp(s->key, "max_iters") == 0) AN_TRY(an_config_set(err, keys, c, "", "epochs", "0"));
     for (const an_task_unit *u = c->task->other_units; u && u->common; u++)
-        if (strcmp(s->key, u->common) == 0)
-            AN_TRY(an_config_set(err, keys, c, "", u->key, u->value ? u->value : s->value));
+        if (strcmp(s->key, u->common) == 0) AN_TRY(an_config_set(err, keys, c, "", u->key, u->value));
     return AN_OK;
 }
 

@@ -97,7 +97,6 @@ static const struct {
              {"arch.forward_dtype", "dtype"},
              {"forward_dtype", "dtype"},
              {"loss_type", "arch.loss.loss_type"},
-             {"project_name", NULL},
              {"evaluators", NULL},
              {"eval_save_outputs", NULL},
              {"min_eval_interval", NULL},
@@ -139,13 +138,31 @@ typedef struct schedule {
     bool puzzles, own;    /* own: the command is this program's, where only a preset made their names possible */
     double lr, min_ratio; /* of puzzles: -1 where they are not given */
     bool has_out;
-    const char *data, *run_name; /* as given, owned by the rewritten arguments; NULL: not given */
+    const char *data, *run_name, *project; /* as given, owned by the rewritten arguments; NULL: not given */
 } schedule;
 
-static const char *schedule_name(const schedule *s, const char *key)
+/* What is counted in epochs there, and what here has another beginning; *taken: it was one of these.
+ *
+ * An evaluation interval is a pass of its own there. A warm-up of w updates reaches the peak at update w, counted from
+ * 1: warmup_iters=w-1. */
+static an_status add_schedule(an_err *err, const schedule *s, const char *key, const char *value, an_argv *out,
+                              bool *taken)
 {
-    if (is(key, "eval_interval")) return s->puzzles ? "epochs_per_pass" : "eval_epochs";
-    return is(key, "lr_warmup_steps") && s->puzzles ? "warmup_iters" : NULL;
+    const bool interval = is(key, "eval_interval");
+    *taken = interval || (s->puzzles && is(key, "lr_warmup_steps"));
+    if (!*taken) return AN_OK;
+    if (!interval) {
+        char *end, number[32];
+        const long long w = strtoll(value, &end, 10);
+        snprintf(number, sizeof number, "%lld", w - 1);
+        return put_setting(err, out, "warmup_iters", *end || w < 1 ? value : number);
+    }
+    if (s->puzzles) AN_TRY(put_setting(err, out, "epochs_per_pass", value));
+    if (s->own)
+        an_say("note    eval_interval=%.24s is TinyRecursiveModels' here: %s, in epochs; --eval_interval=%.24s counts "
+               "updates",
+               value, s->puzzles ? "epochs_per_pass" : "eval_epochs", value);
+    return put_setting(err, out, "eval_epochs", value);
 }
 
 /* arch=trm names what is here; another group is refused. */
@@ -162,9 +179,11 @@ static an_status check_group(an_err *err, const char *value)
 static an_status note_folder(an_err *err, schedule *s, const char *key, const char *value, an_argv *out)
 {
     if (is(key, "out") || is(key, "out_dir") || is(key, "checkpoint_path")) s->has_out = true;
-    const bool data = is(key, "data_paths") || is(key, "data");
-    if (!data && !is(key, "run_name")) return AN_OK;
-    const char **kept = data ? &s->data : &s->run_name;
+    const char **kept = is(key, "data_paths") || is(key, "data") ? &s->data
+                        : is(key, "run_name")                    ? &s->run_name
+                        : is(key, "project_name")                ? &s->project
+                                                                 : NULL;
+    if (!kept) return AN_OK;
     *kept = an_argv_printf(out, "%s", value);
     return *kept ? AN_OK : an_fail_nomem(err, "arguments", strlen(value));
 }
@@ -183,13 +202,11 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     if (is(key, "arch")) return check_group(err, equals + 1);
     if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
     AN_TRY(note_folder(err, s, key, equals + 1, out));
+    if (is(key, "project_name")) return AN_OK;
     if (is(key, "lr_min_ratio") && s->puzzles) return s->min_ratio = strtod(equals + 1, NULL), AN_OK;
-    const char *scheduled = schedule_name(s, key);
-    if (scheduled && s->own && is(key, "eval_interval"))
-        an_say("note    eval_interval=%.24s is TinyRecursiveModels' here: %s, in epochs; --eval_interval=%.24s counts "
-               "updates",
-               equals + 1, scheduled, equals + 1);
-    if (scheduled) return put_setting(err, out, scheduled, equals + 1);
+    bool scheduled;
+    AN_TRY(add_schedule(err, s, key, equals + 1, out, &scheduled));
+    if (scheduled) return AN_OK;
     for (size_t i = 0; i < AN_COUNT(names); i++) {
         if (!is(key, names[i].theirs)) continue;
         if (names[i].ours) return put_setting(err, out, names[i].ours, equals + 1);
@@ -271,12 +288,18 @@ static an_status add_config(an_err *err, const choice *c, bool trains, schedule 
     return status;
 }
 
-/* out=checkpoints/PROJECT/RUN where pretrain is not told another folder. PROJECT is the data's name with a large first
- * letter and "-ACT-torch"; RUN is run_name, or the class and the time, without blanks, which no shell pattern would
- * find. */
+/* A name that is one part of a path: without blanks, which no shell pattern would find. */
+static void make_part(char *name)
+{
+    for (char *c = name; *c; c++)
+        if (strchr(" \t\r\n/\\\"'", *c) || (c == name && *c == '.')) *c = '-';
+}
+
+/* out=checkpoints/PROJECT/RUN where pretrain is not told another folder. PROJECT is project_name, or the data's name with
+ * a large first letter and "-ACT-torch"; RUN is run_name, or the class and the time. */
 static an_status add_folder(an_err *err, const schedule *s, an_argv *out)
 {
-    char data[64], run[64], now[24];
+    char data[64], project[96], run[64], now[24];
     const an_model *model = NULL;
     const an_preset *p = out->argc > 2 ? an_preset_find(out->argv[2], &model) : NULL;
     const char *at = s->data ? s->data : p && strstr(p->settings, "data=") ? strstr(p->settings, "data=") + 5 : "data";
@@ -290,14 +313,18 @@ static an_status add_folder(an_err *err, const schedule *s, an_argv *out)
     snprintf(data, sizeof data, "%.*s", (int)AN_MIN(end - at, 60), at);
     for (char *c = data; *c; c++) *c = (char)(c == data ? toupper((unsigned char)*c) : tolower((unsigned char)*c));
     if (!localtime_r(&t, &local) || strftime(now, sizeof now, "%Y%m%d-%H%M%S", &local) == 0) now[0] = 0;
+    if (s->project)
+        snprintf(project, sizeof project, "%s", s->project);
+    else
+        snprintf(project, sizeof project, "%s-ACT-torch", data);
     if (s->run_name)
         snprintf(run, sizeof run, "%s", s->run_name);
     else
         snprintf(run, sizeof run, "%s%s-%s", model ? model->name : "run", s->puzzles ? "" : "_chat", now);
-    for (char *c = run; *c; c++)
-        if (strchr(" \t/\\\"'", *c)) *c = '-';
-    char *text = an_argv_printf(out, "out=checkpoints/%s-ACT-torch/%s", data, run);
-    return text ? an_argv_add(err, out, text) : an_fail_nomem(err, "arguments", sizeof data);
+    make_part(project);
+    make_part(run);
+    char *text = an_argv_printf(out, "out=checkpoints/%s/%s", project, run);
+    return text ? an_argv_add(err, out, text) : an_fail_nomem(err, "arguments", sizeof project);
 }
 
 /* The settings of a command that takes those of a run. */

@@ -685,6 +685,16 @@ static void note_averages(const loop *l)
     note(l, text);
 }
 
+/* What the task has to say of its settings. */
+static void note_task(const loop *l)
+{
+    const an_train_config *c = &l->r->cfg;
+    an_text text = {0};
+    if (c->task->tell) c->task->tell(c, &text);
+    if (text.len > 0 && !text.failed) note(l, text.data);
+    an_text_free(&text);
+}
+
 static an_status begin_record(an_err *err, loop *l)
 {
     an_text notes = {0};
@@ -694,6 +704,7 @@ static an_status begin_record(an_err *err, loop *l)
     note(l, notes.data);
     an_text_free(&notes);
     if (status == AN_OK) status = begin_monitor(err, l);
+    note_task(l);
     note_averages(l);
     note_fresh(l);
     note_converted(l);

@@ -61,7 +61,7 @@ typedef struct an_task_size {
 } an_task_size;
 
 /* A setting of the task that says in other units what a common one says: where a command line gives the common one, the
- * task's becomes `value` (NULL: the same as was given). */
+ * task's becomes `value`. */
 typedef struct an_task_unit {
     const char *common, *key, *value;
 } an_task_unit;
@@ -96,6 +96,9 @@ typedef struct an_task {
     /* `open` sets max_iters and lr_decay_iters itself where epochs is not 0. Else they become as many updates as `count`'s
      * training samples, so many times, are batches. */
     bool settles_epochs;
+
+    /* A line for the log on what the settings have become where nobody set them; nothing: there is none. NULL: never. */
+    void (*tell)(const an_train_config *c, an_text *out);
 
     /* Whether both splits can be drawn from. NULL: where `count` says so. */
     an_status (*check)(an_err *err, const an_task_data *d);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_trm.sh: the recursive model through the program: trains on boards made here, stopped and resumed to the same bits, on any number
 # of threads; micro-batches; solves; is exported under TinyRecursiveModels' names and read back; what does not fit is a sentence.
-plan=9
+plan=10
 . "$(dirname "$0")/tap.sh"
 small="threads=1 cc=none batch_size=8 arch.hidden_size=16 arch.num_heads=2 arch.L_layers=1 arch.expansion=1 arch.H_cycles=2 arch.L_cycles=1
        arch.halt_max_steps=3 max_iters=12 lr_decay_iters=12 warmup_iters=2 eval_interval=6 eval_iters=2 log_interval=1 arch.puzzle_emb_ndim=16 arch.puzzle_emb_len=1 arch.mlp_t=false arch.pos_encodings=rope"
@@ -130,4 +130,29 @@ code_is 2; says stderr "a batch of 8193 is larger than the data, 8192 puzzles to
 run train sudoku_4x4 data=/nowhere out="$dir/no"
 code_is 2; says stderr "/nowhere"
 ok "what does not fit is a sentence"
+# The rate of update $2 (from 1) of run $1.
+rate() { sed -n "s/.*\"step\":$(($2 - 1)),.*\"lr\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl"; }
+cd "$dir" || exit 1
+little="arch.hidden_size=16 arch.num_heads=2 arch.L_layers=1 arch.H_cycles=1 arch.L_cycles=1 arch.halt_max_steps=2 arch.forward_dtype=float32 device=cpu threads=1 log_interval=1"
+for seed in 1 2; do run prepare sudoku generate=40 size=4 seed=$seed out=four$seed; done
+# shellcheck disable=SC2086
+run pretrain.py 'data_paths=[four1]' evaluators=[] epochs=20 eval_interval=10 global_batch_size=20 lr_warmup_steps=8 lr_min_ratio=0.1 $little out=schedule
+code_is 0
+equal "$(wc -l <schedule/metrics.jsonl | tr -d ' ')" 40 "updates of 20 epochs"
+equal "$(echo schedule/step_*.safetensors)" "schedule/step_20.safetensors schedule/step_40.safetensors" "an evaluation every ten epochs"
+equal "$(rate schedule 1) $(rate schedule 8) $(rate schedule 40)" "1.25e-05 0.0001 1e-05" "the rates of updates 1, 8 and 40"
+# shellcheck disable=SC2086
+run pretrain.py 'data_paths=[four1,four2]' epochs=20 eval_interval=20 global_batch_size=20 $little +project_name='My project' run_name=.. --quiet
+code_is 0; is_file checkpoints/My-project/-./step_80.safetensors
+run prepare example-chat tokenizer=bytes
+# shellcheck disable=SC2086
+run pretrain.py --config-name cfg_chat data_paths=data/example-chat-dataset global_batch_size=1 epochs=5 lr_warmup_steps=8 arch.seq_len=16 $little out=talk
+code_is 0; equal "$(rate talk 1) $(rate talk 8) $(rate talk 20)" "3.75e-05 0.0003 3e-05" "the rates of updates 1, 8 and 20"
+# shellcheck disable=SC2086
+run pretrain.py --config-name cfg_chat data_paths=data/example-chat-dataset global_batch_size=1 epochs=5 arch.seq_len=16 $little out=brief
+code_is 0; says stderr "the warm-up is a tenth of the run, 2 of 20 updates"
+# shellcheck disable=SC2086
+run train cfg_chat data=data/example-chat-dataset batch_size=1 epochs=5 warmup_iters=8 arch.seq_len=16 arch.loss.loss_type=softmax_cross_entropy $little out=ours
+code_is 0; equal "$(rate ours 8) $(rate ours 9)" "0.000266666667 0.0003" "warmup_iters is ours"
+ok "epochs, evaluations, warm-up, least rate and folder of pretrain are TinyRecursiveModels'"
 done_testing

@@ -20,20 +20,21 @@ typedef struct chat_settings {
     double lr_min_ratio;
 } chat_settings;
 
+enum { AUTO_WARMUP = 1000, AS_COMMON = -2 /* of lr_warmup_steps */ };
+
 #define AT(name) offsetof(chat_settings, name)
 static const an_config_field fields[] = {
     {"tokenizer", AN_CONFIG_TEXT, AT(tokenizer), "", 0, 0, NULL,
      "folder of the conversations' tokenizer; empty: the data set's"},
     {"eval_epochs", AN_CONFIG_INT, AT(eval_epochs), "0", 0, 1LL << 40, NULL,
      "epochs between evaluations; 0: as eval_interval says"},
-    {"lr_warmup_steps", AN_CONFIG_INT, AT(lr_warmup_steps), "-1", -1, 1LL << 40, NULL,
-     "updates of linear warm-up; -1: 1000, but at most a tenth of the run"},
+    {"lr_warmup_steps", AN_CONFIG_INT, AT(lr_warmup_steps), "-1", AS_COMMON, 1LL << 40, NULL,
+     "the update, from 1, at which a linear warm-up reaches its peak; -1: 1000, but at most a tenth of the run; -2: as "
+     "warmup_iters says"},
     {"lr_min_ratio", AN_CONFIG_FLOAT, AT(lr_min_ratio), "0.1", -1, 1, NULL,
      "learning rate at the end, as a part of its peak; -1: as min_lr says"},
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
-
-enum { AUTO_WARMUP = 1000 };
 
 typedef struct chat_data {
     an_task_data head;
@@ -149,18 +150,32 @@ static an_status settle_sizes(an_err *err, an_train_config *c, chat_data *d)
     return AN_OK;
 }
 
-/* What is counted in epochs becomes updates. */
+/* TinyRecursiveModels' lr_warmup_steps of a run. */
+static int64_t warmup_of(const an_train_config *c, const chat_settings *s)
+{
+    return s->lr_warmup_steps >= 0 ? s->lr_warmup_steps : AN_MIN(AUTO_WARMUP, c->max_iters / 10);
+}
+
+/* What is counted in epochs becomes updates, and TinyRecursiveModels' schedule, which counts them from 1, ours. */
 static void settle_schedule(an_train_config *c, const chat_data *d)
 {
     const chat_settings *s = settings_of(c);
     const int64_t batch = d->order.per_update;
     const int64_t per_epoch = d->set[AN_TRAIN] ? AN_MAX(an_puzzle_set_examples(d->set[AN_TRAIN]) / batch, 1) : 1;
     if (d->set[AN_TRAIN] && c->epochs > 0) c->max_iters = AN_MIN(c->epochs, INT64_MAX / per_epoch) * per_epoch;
-    if (d->set[AN_TRAIN] && c->epochs > 0) c->lr_decay_iters = c->max_iters;
+    if (d->set[AN_TRAIN] && c->epochs > 0) c->lr_decay_iters = AN_MAX(c->max_iters - 1, 1);
     if (d->set[AN_TRAIN] && s->eval_epochs > 0)
         c->eval_interval = AN_MIN(s->eval_epochs, INT64_MAX / per_epoch) * per_epoch;
-    c->warmup_iters = s->lr_warmup_steps >= 0 ? s->lr_warmup_steps : AN_MIN(AUTO_WARMUP, c->max_iters / 10);
+    if (s->lr_warmup_steps != AS_COMMON) c->warmup_iters = AN_MAX(warmup_of(c, s) - 1, 0);
     if (s->lr_min_ratio >= 0) c->min_lr = s->lr_min_ratio * c->learning_rate;
+}
+
+static void tell(const an_train_config *c, an_text *out)
+{
+    const chat_settings *s = (const void *)c->task_settings.bytes;
+    if (s->lr_warmup_steps == -1 && c->max_iters / 10 < AUTO_WARMUP)
+        an_text_printf(out, "the warm-up is a tenth of the run, %lld of %lld updates, where lr_warmup_steps is not set",
+                       (long long)warmup_of(c, s), (long long)c->max_iters);
 }
 
 static void close_chat(an_task_data *data)
@@ -261,7 +276,7 @@ static void hash(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES])
 }
 
 static const an_task_unit other_units[] = {{"eval_interval", "eval_epochs", "0"},
-                                           {"warmup_iters", "lr_warmup_steps", NULL},
+                                           {"warmup_iters", "lr_warmup_steps", "-2"},
                                            {"min_lr", "lr_min_ratio", "-1"},
                                            {NULL, NULL, NULL}};
 
@@ -283,6 +298,7 @@ const an_task an_conversation_task = {.name = "chat",
                                       .close = close_chat,
                                       .sizes = sizes,
                                       .units_key = "arch.seq_len",
+                                      .tell = tell,
                                       .check = check,
                                       .hash = hash,
                                       .batch = batch,

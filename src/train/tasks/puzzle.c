@@ -15,7 +15,7 @@
 #include <xxhash.h>
 
 typedef struct settings {
-    int64_t epochs_per_pass;
+    int64_t epochs_per_pass, eval_epochs;
     char data_test[AN_CONFIG_TEXT_BYTES];
 } settings;
 
@@ -23,6 +23,8 @@ typedef struct settings {
 static const an_config_field fields[] = {
     {"epochs_per_pass", AN_CONFIG_INT, AT(epochs_per_pass), "1", 1, 1LL << 40, NULL,
      "epochs in a row of which the last batch, where it is not full, is left out"},
+    {"eval_epochs", AN_CONFIG_INT, AT(eval_epochs), "0", 0, 1LL << 40, NULL,
+     "epochs between evaluations; 0: as eval_interval says"},
     {"data_paths_test", AN_CONFIG_TEXT, AT(data_test), "", 0, 0, NULL,
      "folders whose test split is evaluated; empty: those of data"},
 };
@@ -156,28 +158,54 @@ static an_status settle(an_err *err, an_train_config *c, const char *key, int64_
     AN_TRY(an_task_settle(err, c, key, have));
     const int64_t *size = an_train_number(c, key);
     if (have == 0 || *size == have || (more && *size > have)) return AN_OK;
-    return an_fail(err, AN_E_DATA, "data=%s: its %s is %lld, the model's %lld", c->data, key, (long long)have,
-                   (long long)*size);
+    return an_fail(err, AN_E_DATA,
+                   "data=%s: its %s is %lld, the model's %lld; a new model takes what the data have with %s=0", c->data,
+                   key, (long long)have, (long long)*size, key);
+}
+
+/* Updates in so many epochs over the files; `key` names them in a sentence. */
+static an_status count_updates(an_err *err, const an_train_config *c, const puzzle_data *d, const char *key,
+                               int64_t epochs, int64_t *updates)
+{
+    const int64_t per_pass = settings_of(c)->epochs_per_pass;
+    const an_puzzle_order o = {.seed = (uint64_t)c->seed,
+                               .per_update = c->batch_size * c->gradient_accumulation_steps,
+                               .epochs_per_pass = per_pass};
+    if (epochs % per_pass)
+        return an_fail(err, AN_E_USAGE, "%s=%lld epochs_per_pass=%lld: not a whole number of passes", key,
+                       (long long)epochs, (long long)per_pass);
+    return an_puzzle_set_updates(err, d->set[AN_TRAIN], &o, epochs / per_pass, updates);
+}
+
+/* Updates in so many epochs of boards made here: each board once in an epoch. */
+static int64_t count_made(const an_train_config *c, const puzzle_data *d, int64_t epochs)
+{
+    const double batch = (double)(c->batch_size * c->gradient_accumulation_steps);
+    const double made = (double)epochs * (double)d->head.units[AN_TRAIN] / batch;
+    return made > 1 ? (int64_t)AN_MIN(made, 1e15) : 1;
+}
+
+static an_status settle_evaluations(an_err *err, an_train_config *c, const puzzle_data *d)
+{
+    const int64_t epochs = settings_of(c)->eval_epochs;
+    int64_t updates = 0;
+    if (epochs > 0 && d->head.loaded && d->made.side) updates = count_made(c, d, epochs);
+    if (epochs > 0 && d->set[AN_TRAIN]) AN_TRY(count_updates(err, c, d, "eval_epochs", epochs, &updates));
+    if (updates > 0) c->eval_interval = updates;
+    return AN_OK;
 }
 
 /* Converts epochs= to updates as TinyRecursiveModels does: max_iters is what it runs, lr_decay_iters the length that its
  * schedule assumes. */
 static an_status settle_epochs(an_err *err, an_train_config *c, const puzzle_data *d)
 {
-    const settings *s = settings_of(c);
     const int64_t batch = c->batch_size * c->gradient_accumulation_steps;
-    if (c->epochs > 0 && d->head.loaded && d->made.side) { /* each board once in an epoch */
-        const double made = (double)c->epochs * (double)d->head.units[AN_TRAIN] / (double)batch;
-        c->max_iters = c->lr_decay_iters = made > 1 ? (int64_t)AN_MIN(made, 1e15) : 1;
-    }
+    AN_TRY(settle_evaluations(err, c, d));
+    if (c->epochs > 0 && d->head.loaded && d->made.side) c->max_iters = c->lr_decay_iters = count_made(c, d, c->epochs);
     if (c->epochs == 0 || !d->set[AN_TRAIN]) return AN_OK;
-    if (c->epochs % s->epochs_per_pass)
-        return an_fail(err, AN_E_USAGE, "epochs=%lld epochs_per_pass=%lld: not a whole number of passes",
-                       (long long)c->epochs, (long long)s->epochs_per_pass);
     const an_puzzle_meta *m = an_puzzle_set_meta(d->set[AN_TRAIN]);
-    const an_puzzle_order o = {.seed = (uint64_t)c->seed, .per_update = batch, .epochs_per_pass = s->epochs_per_pass};
     int64_t updates;
-    AN_TRY(an_puzzle_set_updates(err, d->set[AN_TRAIN], &o, c->epochs / s->epochs_per_pass, &updates));
+    AN_TRY(count_updates(err, c, d, "epochs", c->epochs, &updates));
     const double total = (double)c->epochs * (double)m->total_groups * m->mean_puzzle_examples / (double)batch;
     if (updates < 1)
         return an_fail(err, AN_E_DATA, "data=%s: %lld epochs make no batch of %lld", c->data, (long long)c->epochs,
@@ -309,6 +337,8 @@ static const char *folder(const an_task_data *d, int split, int i)
     return s ? an_puzzle_set_dir(s, i) : NULL;
 }
 
+static const an_task_unit other_units[] = {{"eval_interval", "eval_epochs", "0"}, {NULL, NULL, NULL}};
+
 const an_task an_puzzle_task = {.name = "puzzle",
                                 .settles_epochs = true,
                                 .unit = "puzzle",
@@ -320,6 +350,7 @@ const an_task an_puzzle_task = {.name = "puzzle",
                                 .next_argument = " FILE",
                                 .keys = &keys,
                                 .settings_bytes = sizeof(settings),
+                                .other_units = other_units,
                                 .data_bytes = sizeof(puzzle_data),
                                 .open = open_puzzles,
                                 .close = close_puzzles,
