@@ -288,6 +288,7 @@ def layers():
     yield "avg_pool3d", Cases([lambda x: F.avg_pool3d(x, 2), lambda x: F.avg_pool3d(x, 3, 2, 1), lambda x: F.avg_pool3d(x, 3, 2, 1, count_include_pad=False), lambda x: F.avg_pool3d(x, 2, divisor_override=3), lambda x: F.adaptive_avg_pool3d(x, (1, 3, 7))]), (volume,)
     yield "bags", Net(lambda m, x: (m.a(x), m.b(x), m.b(x.flatten()[:7], torch.tensor([0, 2, 2, 5]))), a=nn.EmbeddingBag(9, 4, mode="sum"), b=nn.EmbeddingBag(9, 4, mode="mean", padding_idx=3)), (ints(9, 4, 3),)
     yield "bag_max", Net(lambda m, x: (m.a(x), m.b(x.flatten(), torch.tensor([0, 2, 2, 5]))), a=nn.EmbeddingBag(9, 4, mode="max"), b=nn.EmbeddingBag(9, 4, mode="max", padding_idx=3)), (ints(9, 4, 3),)
+    yield "bag_frequency", Net(lambda m, x: (m.a(x), m.b(x.flatten(), torch.tensor([0, 2, 2, 5]))), a=nn.EmbeddingBag(9, 4, mode="sum", scale_grad_by_freq=True, padding_idx=3), b=nn.EmbeddingBag(9, 4, scale_grad_by_freq=True)), (torch.arange(6).repeat(2).view(4, 3),)  # each id twice: where they differ, PyTorch's CPU kernel divides by other ids' counts
     yield "embedding_frequency", nn.Embedding(9, 4, scale_grad_by_freq=True, padding_idx=1), (ints(9, 4, 3),)
     yield "norm_twice", Net(lambda m, x: m.a(F.relu(m.a(x)))[:, :3] + m.b(x)[:, :3], a=nn.BatchNorm2d(4), b=nn.InstanceNorm2d(4, affine=True, track_running_stats=True)), (image,)
     yield "weight_norm_whole", nn.utils.weight_norm(nn.Linear(6, 3), dim=None), (seq,)
@@ -306,6 +307,7 @@ def layers():
     yield "attention_causal", Net(lambda m, *x: F.scaled_dot_product_attention(*x, is_causal=True)), (q, k, v)
     yield "attention_scale", Net(lambda m, *x: F.scaled_dot_product_attention(*x, scale=0.3)), (q, k, v[..., :4])
     yield "attention_gqa", Net(lambda m, *x: F.scaled_dot_product_attention(*x, enable_gqa=True)), (q, k[:, :2], v[:, :2])
+    yield "attention_narrow_values", Net(lambda m, q, k, v: (F.scaled_dot_product_attention(q, k, v[..., :3], is_causal=True), F.scaled_dot_product_attention(q, k, v[..., :2], attn_mask=torch.ones(5, 5, dtype=torch.bool).tril()))), (q, k, v)
     yield "attention_cross", Net(lambda m, *x: F.scaled_dot_product_attention(*x, is_causal=True)), (q[:, :, :3], k, v)
     yield "attention_computed", Net(lambda m, q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=torch.arange(5)[None, :] <= torch.arange(5)[:, None])), (q, k, v)
     yield "attention_data", Net(lambda m, q, k, v, a: F.scaled_dot_product_attention(q, k, v, attn_mask=(a > -0.5))), (q, k, v, draw(5, 5))
@@ -672,7 +674,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
 
 
 def write_planes(path):

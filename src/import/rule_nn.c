@@ -588,10 +588,10 @@ an_status an_rule_attention(an_build *b, const an_pt2_node *n)
         if (kind == AN_MASK_CAUSAL && T != S) causal = false, mask = an_in(b, n, 3);
     }
     if (mask && an_rank(mask) > 4) mask = four_axes(mask);
-    if (causal && T != S) mask = causal_mask(b, T, S), causal = false;
     an_promote(&q, &k);
     v = an_as(v, an_dtype_of(k));
-    const bool kernel = !mask && an_dim(v, 3) == D && dropout < 1 && scale != 0;
+    const bool kernel = !mask && an_dim(v, 3) == D && dropout < 1 && scale != 0 && (!causal || T == S);
+    if (causal && !kernel) mask = causal_mask(b, T, S); /* the formula knows no other way to hide keys */
     an_tensor *o = kernel ? an_attention_at(AN_AT, q, k, v, scale, causal, dropout, NULL)
                           : an_attention_by_formula(b, q, k, v, scale, mask, dropout);
     an_shape out = shape;
