@@ -564,6 +564,7 @@ an_status an_rule_embedding_bag(an_build *b, const an_pt2_node *n)
     const an_dtype dtype = an_dtype_of(table);
     an_tensor *rows = an_rows(table, an_reshape_1(ids, count)),
               *share = an_full_at(AN_AT, b->cx, dtype, AN_SHAPE(count, 1), 1);
+    if (an_in_bool(b, n, 3)) rows = by_frequency(b, rows, an_reshape_1(ids, count), an_dim(table, 0));
     if (weights) rows = an_mul_at(AN_AT, rows, an_reshape_at(AN_AT, weights, AN_SHAPE(count, 1)));
     if (strstr(n->target, "padding_idx") && !an_in_none(n, 8)) {
         int64_t padding = an_in_int(b, n, 8);
