@@ -55,6 +55,35 @@ static void a_group_and_equal_texts_stay_on_one_side(void **state)
     }
 }
 
+/* Whether a text of the split begins with this letter. */
+static bool has_letter(const an_labelled_texts *t, int split, char letter)
+{
+    size_t n;
+    int32_t label;
+    for (int64_t i = 0; i < an_labelled_texts_count(t, split); i++)
+        if (an_labelled_text(t, split, i, &n, &label)[0] == letter) return true;
+    return false;
+}
+
+/* Texts of one author, say, with different labels; the letters are the groups. */
+static void a_group_of_several_classes_stays_on_one_side(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    for (int64_t fold = 0; fold < 2; fold++) {
+        an_labelled_texts *t = open_text("text,label,group\na1,x,a\nb1,x,b\nb2,y,b\na2,y,a\nc1,y,c\nc2,x,c\nd1,y,d\n",
+                                         2, fold, NULL, false, &err);
+        assert_non_null(t);
+        for (char letter = 'a'; letter <= 'd'; letter++)
+            assert_true(has_letter(t, AN_TRAIN, letter) != has_letter(t, AN_VAL, letter));
+        an_labelled_texts_close(t);
+        t = open_text("text,label\nsame,x\nother,x\nmore,y\nsame,y\n", 2, fold, NULL, false, &err);
+        assert_non_null(t);
+        assert_true(has_letter(t, AN_TRAIN, 's') != has_letter(t, AN_VAL, 's'));
+        an_labelled_texts_close(t);
+    }
+}
+
 static void refused(const char *text, const char *sentence)
 {
     an_err err = {0};
@@ -195,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_found_by_name_and_classes_are_sorted),
         cmocka_unit_test(a_group_and_equal_texts_stay_on_one_side),
+        cmocka_unit_test(a_group_of_several_classes_stays_on_one_side),
         cmocka_unit_test(what_is_no_data_set_is_refused_with_its_line),
         cmocka_unit_test(words_are_kept_in_json_and_unknown_ones_left_out),
         cmocka_unit_test(naive_bayes_tells_the_built_in_texts_apart_over_five_folds),

@@ -60,7 +60,7 @@ static an_status find_columns(an_err *err, const an_csv *file, const an_csv_fiel
 
 /* ---- reading rows */
 
-/* Numbers groups within their class; equal names (64 bits of hash) of one class are one group. */
+/* Numbers groups within the class of their first text; equal names (64 bits of hash) are one group. */
 typedef struct groups {
     an_map map;
     int32_t *next; /* of each class */
@@ -69,7 +69,7 @@ typedef struct groups {
 
 static an_status number_group(an_err *err, groups *g, const an_csv_field *name, int32_t label, int32_t *out)
 {
-    const uint64_t key = an_hash(name->data, name->n, (uint64_t)label + 1);
+    const uint64_t key = an_hash(name->data, name->n, 1);
     uint64_t number;
     while (label >= g->cap)
         if (!an_grow((void **)&g->next, g->cap, &g->cap, sizeof *g->next))

@@ -7,8 +7,8 @@
  *     text,label            a first record that names the columns text and label, in any order; others are ignored
  *     text,label,group      the same with a third column, `group`
  * or of two columns without names, text first. All texts of a group (without the column: equal texts) are on the same side
- * of every split. Groups are numbered within their class, in the order of the file; those whose number leaves the
- * remainder `fold` when divided by `folds` are for validation. Classes are in the order of their names' bytes. */
+ * of every split, whatever their classes. Groups are numbered within the class of their first text, in the order of the
+ * file; those whose number leaves the remainder `fold` when divided by `folds` are for validation. Classes are in the order of their names' bytes. */
 #ifndef AN_IO_DATA_LABELLED_TEXTS_H
 #define AN_IO_DATA_LABELLED_TEXTS_H
 
