@@ -8,8 +8,9 @@
 #include <unistd.h>
 
 typedef struct values {
-    char checkpoint[AN_CONFIG_TEXT_BYTES], tokenizer[AN_CONFIG_TEXT_BYTES], prompt[AN_CONFIG_TEXT_BYTES],
-        device[AN_CONFIG_TEXT_BYTES];
+    char checkpoint[AN_CONFIG_TEXT_BYTES], tokenizer[AN_CONFIG_TEXT_BYTES], device[AN_CONFIG_TEXT_BYTES];
+    char prompt_key[AN_CONFIG_TEXT_BYTES]; /* for the table of settings; what is said may be longer */
+    const char *prompt;
     int64_t max_new_tokens, top_k, seed, threads;
     double temperature, top_p;
     bool interactive;
@@ -19,7 +20,7 @@ typedef struct values {
 static const an_config_field fields[] = {
     {"checkpoint", AN_CONFIG_TEXT, AT(checkpoint), "", 0, 0, NULL,
      "a run's folder, a checkpoint, or step_N in it with or without its ending"},
-    {"prompt", AN_CONFIG_TEXT, AT(prompt), "", 0, 0, NULL, "what the user says"},
+    {"prompt", AN_CONFIG_TEXT, AT(prompt_key), "", 0, 0, NULL, "what the user says"},
     {"interactive", AN_CONFIG_BOOL, AT(interactive), "false", 0, 0, NULL,
      "a conversation: a line of standard input a turn, until quit, exit or its end"},
     {"max_new_tokens", AN_CONFIG_INT, AT(max_new_tokens), "-1", -1, 1e9, NULL,
@@ -202,6 +203,20 @@ static an_status speak(an_err *err, an_session *r, const values *v, bool quiet)
     return status;
 }
 
+/* Takes the prompt, which has any length, out of the arguments, and all others by the table. */
+static an_status apply(an_err *err, const an_args *args, values *v)
+{
+    an_args others = *args;
+    AN_TRY(an_config_defaults(err, &an_generate_keys, v));
+    v->prompt = "";
+    for (size_t i = 0; i < others.n_settings; i++)
+        if (strcmp(others.settings[i].key, "prompt") == 0) {
+            v->prompt = others.settings[i].value;
+            others.settings[i].value = "";
+        }
+    return an_args_apply(err, &others, &(an_key_set){&an_generate_keys, v}, 1);
+}
+
 /* step_1000 may lack its ending. */
 static void complete_path(values *v)
 {
@@ -217,8 +232,7 @@ an_status an_cmd_generate(an_err *err, const an_args *args, int *exit_code)
     an_train_config c;
     an_st *st;
     an_session *r = NULL;
-    AN_TRY(an_config_defaults(err, &an_generate_keys, &v));
-    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_generate_keys, &v}, 1));
+    AN_TRY(apply(err, args, &v));
     if (args->n_words) snprintf(v.checkpoint, sizeof v.checkpoint, "%.500s", args->words[0]);
     if (!v.checkpoint[0]) return an_fail(err, AN_E_USAGE, "generate: name a run with --checkpoint RUN");
     if (!v.prompt[0] && !v.interactive)

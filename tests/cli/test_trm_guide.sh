@@ -90,6 +90,8 @@ run generate.py --checkpoint checkpoints/Example/theirs/step_10 --tokenizer data
 code_is 0; cmp -s "$dir/stdout" "$dir/first" || fault "the state dict of torch.save has another answer"
 run generate.py --checkpoint run/step_10 --device cpu
 code_is 1; says stderr "--prompt TEXT or --interactive is needed"
+run generate.py --checkpoint run/step_10 --prompt "$(head -c 2000 /dev/zero | tr '\0' a)"
+code_is 1; says stderr "the prompt has 2004 tokens with its markers; the model sees 512"
 run generate.py --checkpoint run/step_11 --prompt x
 code_is 2
 printf 'Hello!\n\nAgain\nquit\n' >"$dir/talk"
