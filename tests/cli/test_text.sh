@@ -52,6 +52,8 @@ npy() { { printf '\223NUMPY\001\000\166\000'; printf '%-117s\n' "{'descr': '|u1'
 rows='' labels=''
 for i in 0 1 2 3 4 5 6 7 8 9; do rows="$rows\\00$((i % 2))\\001\\001\\00$((i % 2))\\000\\001" labels="$labels\\00$((i % 2))"; done
 npy "$dir/v.npy" "(10, 2, 3)" "$rows"
+run train issues data="$dir/v.npy" out="$dir/v"
+code_is 2; says stderr "v.labels.npy is not there: the classes of"
 npy "$dir/v.labels.npy" "(10,)" "$labels"
 run train issues data="$dir/v.npy" batch_size=4 max_iters=100 threads=1 out="$dir/v"
 code_is 0; says stderr "8 texts to train on, 2 to validate"; says stderr "mean of 2 vectors of 3 numbers"

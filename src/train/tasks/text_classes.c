@@ -208,6 +208,9 @@ static an_status open_vectors(an_err *err, const an_train_config *c, text_data *
     char labels[AN_CONFIG_TEXT_BYTES + 16];
     snprintf(labels, sizeof labels, "%.*s.labels.npy", (int)strlen(c->data) - 4, c->data);
     AN_TRY(an_npy_open(err, c->data, &d->x));
+    if (access(labels, F_OK) != 0)
+        return an_fail(err, AN_E_DATA, "%s is not there: the classes of %s, a whole number for each of its texts",
+                       labels, c->data);
     AN_TRY(an_npy_open(err, labels, &d->y));
     if (d->x.rank != 3 || d->x.dim[0] < 1 || an_npy_elements(&d->x) < 1)
         return an_fail(err, AN_E_DATA, "%s: vectors of texts are an array [N,length,width]", c->data);
