@@ -289,6 +289,10 @@ def layers():
     yield "bags", Net(lambda m, x: (m.a(x), m.b(x), m.b(x.flatten()[:7], torch.tensor([0, 2, 2, 5]))), a=nn.EmbeddingBag(9, 4, mode="sum"), b=nn.EmbeddingBag(9, 4, mode="mean", padding_idx=3)), (ints(9, 4, 3),)
     yield "bag_max", Net(lambda m, x: (m.a(x), m.b(x.flatten(), torch.tensor([0, 2, 2, 5]))), a=nn.EmbeddingBag(9, 4, mode="max"), b=nn.EmbeddingBag(9, 4, mode="max", padding_idx=3)), (ints(9, 4, 3),)
     yield "bag_frequency", Net(lambda m, x: (m.a(x), m.b(x.flatten(), torch.tensor([0, 2, 2, 5]))), a=nn.EmbeddingBag(9, 4, mode="sum", scale_grad_by_freq=True, padding_idx=3), b=nn.EmbeddingBag(9, 4, scale_grad_by_freq=True)), (torch.arange(6).repeat(2).view(4, 3),)  # each id twice: where they differ, PyTorch's CPU kernel divides by other ids' counts
+    yield "bools", Cases([lambda x, y, f: torch.add(x, y, alpha=True) ^ torch.add(x, y, alpha=False), lambda x, y, f: torch.fmax(x, y) & torch.clamp(x, max=y), lambda x, y, f: torch.clamp_min(x, y) ^ torch.fmin(x, y), lambda x, y, f: torch.sign(x) ^ torch.square(y), lambda x, y, f: torch.heaviside(x, y),
+        lambda x, y, f: torch.outer(x[0], y[1]), lambda x, y, f: torch.kron(x, y), lambda x, y, f: torch.addr(torch.zeros(6, 6, dtype=torch.bool), x[0], y[1]), lambda x, y, f: x.max() ^ y.amin(), lambda x, y, f: x.amax(1), lambda x, y, f: x.sort(1)[0], lambda x, y, f: torch.argsort(x, dim=1, stable=True), lambda x, y, f: torch.signbit(x), lambda x, y, f: ((f.abs() * 90).to(torch.uint8) @ (f.T.abs() * 50).to(torch.uint8)).int(), lambda x, y, f: ((f * 20).to(torch.int8).diff(dim=1) * (f * 20).to(torch.int8)[:, 1:]).int(), lambda x, y, f: x.to(torch.uint8).any(1).to(torch.int32), lambda x, y, f: x.index_add(0, torch.tensor([1, 1, 0]), y[:3]),
+        lambda x, y, f: (f.detach().half() * 13).fmod(f.detach().half().flip(0)).double(), lambda x, y, f: (f.detach().half() * 13).remainder(f.detach().half().flip(0)).double(), lambda x, y, f: torch.floor_divide(f.detach().half() * 13, f.detach().half().flip(0)).double(),
+        lambda x, y, f: torch.fmax(f, f * 1.0) + torch.fmin(f.round(), f.flip(1).round()), lambda x, y, f: torch.clamp(f, torch.where(x, torch.nan, -1.0), torch.where(y, torch.nan, 0.5)), lambda x, y, f: torch.heaviside(torch.where(x, torch.nan, f.detach()), f.detach())]), (draw(4, 6) > 0, draw(4, 6, seed=5) > 0, draw(4, 6))
     yield "embedding_frequency", nn.Embedding(9, 4, scale_grad_by_freq=True, padding_idx=1), (ints(9, 4, 3),)
     yield "norm_twice", Net(lambda m, x: m.a(F.relu(m.a(x)))[:, :3] + m.b(x)[:, :3], a=nn.BatchNorm2d(4), b=nn.InstanceNorm2d(4, affine=True, track_running_stats=True)), (image,)
     yield "weight_norm_whole", nn.utils.weight_norm(nn.Linear(6, 3), dim=None), (seq,)
@@ -674,7 +678,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max bools bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
 
 
 def write_planes(path):

@@ -208,10 +208,31 @@ static int32_t result_id(const an_pt2_node *n, int k)
     return an_out_used(n, k) ? n->out[k].value : -1;
 }
 
+/* `t` as the file has value `id`: integers of 8 and 16 bits are int32 here and wrap, and truth values of a byte are no bools. */
+static an_tensor *in_range(const an_build *b, int32_t id, an_tensor *t)
+{
+    const char *dtype = an_pt2_dtype_name(b->g->value[id].torch_dtype);
+    const bool byte = strcmp(dtype, "uint8") == 0, narrow = strcmp(dtype, "int8") == 0;
+    if (!byte && !narrow && strcmp(dtype, "int16") != 0) return t;
+    if (an_dtype_of(t) == AN_BOOL) return an_cast_at(AN_AT, t, AN_I32);
+    if (an_dtype_of(t) != AN_I32) return t;
+    const double below = byte ? 0 : narrow ? 128 : 32768, mask = byte || narrow ? 255 : 65535;
+    if (below != 0) t = an_add_num_at(AN_AT, t, below);
+    t = an_and_at(AN_AT, t, an_const_at(AN_AT, b->cx, AN_I32, mask));
+    return below != 0 ? an_add_num_at(AN_AT, t, -below) : t;
+}
+
+/* What only reads elements in another order, of the dtype that they have, leaves them as they are. */
+static bool moves_only(const an_build *b, const an_pt2_node *n, int32_t id)
+{
+    return n->rule->kind == AN_VIEW && n->arg[0].kind == AN_ARG_TENSOR &&
+           b->g->value[n->arg[0].value].torch_dtype == b->g->value[id].torch_dtype;
+}
+
 void an_out_last(an_build *b, const an_pt2_node *n, int k, an_tensor *t, bool last)
 {
     const int32_t id = result_id(n, k);
-    if (id >= 0 && t) set(b, id, t, last);
+    if (id >= 0 && t) set(b, id, moves_only(b, n, id) ? t : in_range(b, id, t), last);
 }
 
 void an_out(an_build *b, const an_pt2_node *n, int k, an_tensor *t)
@@ -225,18 +246,6 @@ an_dtype an_out_dtype(const an_build *b, const an_pt2_node *n, int k)
     const int32_t id = result_id(n, k);
     if (id >= 0) (void)an_pt2_dtype(b->g->value[id].torch_dtype, &dtype);
     return dtype;
-}
-
-an_tensor *an_in_range(const an_build *b, const an_pt2_node *n, int k, an_tensor *t)
-{
-    const int32_t id = result_id(n, k);
-    const char *dtype = id >= 0 ? an_pt2_dtype_name(b->g->value[id].torch_dtype) : "";
-    const bool byte = strcmp(dtype, "uint8") == 0, narrow = strcmp(dtype, "int8") == 0;
-    if (an_dtype_of(t) != AN_I32 || (!byte && !narrow && strcmp(dtype, "int16") != 0)) return t;
-    const double below = byte ? 0 : narrow ? 128 : 32768, mask = byte || narrow ? 255 : 65535;
-    if (below != 0) t = an_add_num_at(AN_AT, t, below);
-    t = an_and_at(AN_AT, t, an_const_at(AN_AT, b->cx, AN_I32, mask));
-    return below != 0 ? an_add_num_at(AN_AT, t, -below) : t;
 }
 
 /* ---- operations in place */

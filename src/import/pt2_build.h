@@ -67,9 +67,6 @@ bool an_out_used(const an_pt2_node *n, int k);
 /* The dtype of result k by the file. AN_F32 means any float: the precision policy may make products narrower. */
 an_dtype an_out_dtype(const an_build *b, const an_pt2_node *n, int k);
 
-/* Result k, an integer that arithmetic or a cast made, within the range of its dtype in the file: 8 and 16 bits are int32 here and wrap. */
-an_tensor *an_in_range(const an_build *b, const an_pt2_node *n, int k, an_tensor *t);
-
 /* ---- axes */
 an_tensor *an_plain(an_tensor *t, bool last); /* [N,H,W,C] as [N,C,H,W] */
 an_tensor *an_last(an_tensor *t);             /* and back */

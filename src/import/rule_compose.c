@@ -155,10 +155,13 @@ an_status an_rule_kron(an_build *b, const an_pt2_node *n)
         oy.dim[2 * i + 1] = iy < 0 ? 1 : sy.dim[iy];
         out.dim[i] = ox.dim[2 * i] * oy.dim[2 * i + 1];
     }
+    x = an_as_number(x);
+    y = an_as_number(y);
     an_promote(&x, &y);
     x = an_reshape_at(AN_AT, x, ox);
     y = an_reshape_at(AN_AT, y, oy);
-    an_out(b, n, 0, an_reshape_at(AN_AT, an_mul_at(AN_AT, x, y), out));
+    y = an_reshape_at(AN_AT, an_mul_at(AN_AT, x, y), out);
+    an_out(b, n, 0, an_out_dtype(b, n, 0) == AN_BOOL ? an_as(y, AN_BOOL) : y);
     return AN_OK;
 }
 
@@ -264,12 +267,13 @@ static void accumulated(an_build *b, const an_pt2_node *n, an_tensor *c, an_tens
     if (alpha != 1) p = an_mul_num_at(AN_AT, p, alpha);
     if (beta != 1) c = an_mul_num_at(AN_AT, c, beta);
     an_promote(&c, &p);
-    an_out(b, n, 0, beta == 0 ? p : an_add_at(AN_AT, c, p));
+    p = beta == 0 ? p : an_add_at(AN_AT, c, p);
+    an_out(b, n, 0, an_out_dtype(b, n, 0) == AN_BOOL ? an_as(p, AN_BOOL) : p);
 }
 
 an_status an_rule_addr(an_build *b, const an_pt2_node *n)
 {
-    an_tensor *c = an_in(b, n, 0), *x = an_in(b, n, 1), *y = an_in(b, n, 2);
+    an_tensor *c = an_as_number(an_in(b, n, 0)), *x = an_as_number(an_in(b, n, 1)), *y = an_as_number(an_in(b, n, 2));
     an_promote(&x, &y);
     y = an_reshape_at(AN_AT, y, AN_SHAPE(1, an_count(y)));
     accumulated(b, n, c, an_mul_at(AN_AT, an_reshape_at(AN_AT, x, AN_SHAPE(an_count(x), 1)), y));

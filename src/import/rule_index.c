@@ -295,7 +295,7 @@ an_status an_rule_index_put(an_build *b, const an_pt2_node *n)
         moved.dim[at.n_axes + k] = at.rest.dim[k];
         back.dim[at.other[k]] = at.n_axes + k;
     }
-    an_out(b, n, 0, an_in_range(b, n, 0, an_permute_at(AN_AT, an_reshape_at(AN_AT, table, moved), back)));
+    an_out(b, n, 0, an_permute_at(AN_AT, an_reshape_at(AN_AT, table, moved), back));
     return AN_OK;
 }
 
@@ -313,7 +313,7 @@ static an_status scatter(an_build *b, const an_pt2_node *n, bool add)
     an_tensor *linear = an_reshape_1(linear_along(b, x, axis, ids), an_count(ids));
     an_tensor *values = an_reshape_1(src, an_count(ids));
     an_tensor *flat = put_rows(b, an_reshape_1(x, an_count(x)), linear, values, add);
-    an_out(b, n, 0, an_in_range(b, n, 0, an_reshape_at(AN_AT, flat, an_shape_of(x))));
+    an_out(b, n, 0, an_reshape_at(AN_AT, flat, an_shape_of(x)));
     return AN_OK;
 }
 
@@ -331,10 +331,13 @@ static an_status along(an_build *b, const an_pt2_node *n, bool add)
     int axis;
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2), *src = an_in(b, n, 3);
     AN_TRY(read_axis(b, n, 1, an_rank(x), &axis));
+    const an_dtype dtype = an_dtype_of(x);
+    if (dtype == AN_BOOL) x = an_as_number(x), src = an_as_number(src);
     if (add && an_in_float(b, n, 4) != 1) src = an_mul_num_at(AN_AT, src, an_in_float(b, n, 4));
     an_tensor *values = axis_first(src, axis), *rows = wrapped(b, ids, an_dim(x, axis));
     an_tensor *table = put_rows(b, axis_first(x, axis), rows, values, add);
-    an_out(b, n, 0, an_in_range(b, n, 0, axis_back(table, axis)));
+    table = axis_back(table, axis);
+    an_out(b, n, 0, dtype == AN_BOOL ? an_as(table, AN_BOOL) : table);
     return AN_OK;
 }
 
@@ -679,6 +682,6 @@ an_status an_rule_put(an_build *b, const an_pt2_node *n)
     an_tensor *at = an_reshape_1(wrapped(b, an_in(b, n, 1), count), many);
     src = an_reshape_1(src, many);
     an_tensor *y = put_rows(b, an_reshape_1(x, count), at, src, an_in_bool(b, n, 3));
-    an_out(b, n, 0, an_in_range(b, n, 0, an_reshape_at(AN_AT, y, an_shape_of(x))));
+    an_out(b, n, 0, an_reshape_at(AN_AT, y, an_shape_of(x)));
     return AN_OK;
 }

@@ -127,9 +127,11 @@ static an_status arithmetic(an_build *b, const an_pt2_node *n, an_fn2 *fn, int a
     an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
-    if (alpha >= 0 && an_in_float(b, n, alpha) != 1) y.t = an_mul_num_at(AN_AT, y.t, an_in_float(b, n, alpha));
+    if (alpha >= 0 && an_dtype_of(y.t) == AN_BOOL && an_in_float(b, n, alpha) == 0) y.t = an_num(y.t, b->cx, 0);
+    if (alpha >= 0 && an_dtype_of(y.t) != AN_BOOL && an_in_float(b, n, alpha) != 1)
+        y.t = an_mul_num_at(AN_AT, y.t, an_in_float(b, n, alpha));
     if (an_dtype_of(x.t) == AN_BOOL) fn = fn == an_mul_at || fn == an_minimum_at ? an_and_at : an_or_at;
-    an_out_last(b, n, 0, an_in_range(b, n, 0, fn(AN_AT, x.t, y.t)), last);
+    an_out_last(b, n, 0, fn(AN_AT, x.t, y.t), last);
     return AN_OK;
 }
 
@@ -168,7 +170,7 @@ an_status an_rule_rsub(an_build *b, const an_pt2_node *n)
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     if (an_in_float(b, n, 2) != 1) x.t = an_mul_num_at(AN_AT, x.t, an_in_float(b, n, 2));
-    an_out_last(b, n, 0, an_in_range(b, n, 0, an_sub_at(AN_AT, y.t, x.t)), last);
+    an_out_last(b, n, 0, an_sub_at(AN_AT, y.t, x.t), last);
     return AN_OK;
 }
 
@@ -179,12 +181,14 @@ static an_tensor *truncated(an_build *b, an_tensor *x)
     return an_where_at(AN_AT, an_lt_at(AN_AT, x, zero), up, down);
 }
 
+/* Rounded down, the quotient of floats of 16 bits is taken in float32, as it may round to the next whole number; toward zero PyTorch rounds
+ * it first. */
 static an_tensor *quotient(an_build *b, an_tensor *x, an_tensor *y, const char *mode)
 {
     const bool floors = strcmp(mode, "floor") == 0;
     if (an_is_float(x)) {
-        an_tensor *q = an_div_at(AN_AT, x, y);
-        return floors ? an_floor_at(AN_AT, q) : truncated(b, q);
+        an_tensor *q = floors ? an_div_at(AN_AT, an_widen(x), an_widen(y)) : an_div_at(AN_AT, x, y);
+        return an_as(floors ? an_floor_at(AN_AT, q) : truncated(b, q), an_dtype_of(x));
     }
     if (floors) return an_idiv_at(AN_AT, x, y);
     an_tensor *zero = an_num(x, b->cx, 0); /* toward zero: the quotient of magnitudes, with the sign */
@@ -209,7 +213,7 @@ an_status an_rule_floor_divide(an_build *b, const an_pt2_node *n)
     an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
-    an_out_last(b, n, 0, an_in_range(b, n, 0, quotient(b, x.t, y.t, "floor")), last);
+    an_out_last(b, n, 0, quotient(b, x.t, y.t, "floor"), last);
     return AN_OK;
 }
 
@@ -231,9 +235,12 @@ static an_status modulo(an_build *b, const an_pt2_node *n, const char *mode)
     an_built_value x, y;
     const bool last = operands(b, n, &x, &y), floors = strcmp(mode, "floor") == 0;
     to_result(b, n, &x.t, &y.t);
+    const an_dtype dtype = an_dtype_of(x.t);
+    if (an_is_float(x.t))
+        x.t = an_widen(x.t), y.t = an_widen(y.t); /* the product with the quotient has twice the digits */
     an_tensor *whole = an_is_float(x.t) || !floors ? quotient(b, x.t, y.t, mode) : NULL;
     an_tensor *r = whole ? remainder_of(b, x.t, y.t, whole, floors) : an_imod_at(AN_AT, x.t, y.t);
-    an_out_last(b, n, 0, r, last);
+    an_out_last(b, n, 0, an_as(r, dtype), last);
     return AN_OK;
 }
 
@@ -275,7 +282,7 @@ an_status an_rule_pow_number(an_build *b, const an_pt2_node *n)
         y = an_recip_at(AN_AT, an_square_at(AN_AT, t));
     else
         y = an_pow_at(AN_AT, t, an_num(t, b->cx, e));
-    an_out_last(b, n, 0, an_in_range(b, n, 0, y), x.last);
+    an_out_last(b, n, 0, y, x.last);
     return AN_OK;
 }
 
@@ -301,7 +308,7 @@ an_status an_rule_pow(an_build *b, const an_pt2_node *n)
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     if (!an_is_float(x.t)) {
-        an_out_last(b, n, 0, an_in_range(b, n, 0, whole_power(b, x.t, y.t)), last);
+        an_out_last(b, n, 0, whole_power(b, x.t, y.t), last);
         return AN_OK;
     }
     an_out_last(b, n, 0, an_pow_at(AN_AT, x.t, y.t), last);
@@ -370,7 +377,7 @@ an_status an_rule_not(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
     an_tensor *t = an_dtype_of(x.t) == AN_BOOL ? an_not_at(AN_AT, x.t) : an_xor_at(AN_AT, x.t, an_num(x.t, b->cx, -1));
-    an_out_last(b, n, 0, an_in_range(b, n, 0, t), x.last);
+    an_out_last(b, n, 0, t, x.last);
     return AN_OK;
 }
 
@@ -426,15 +433,23 @@ static an_built_value floating(an_build *b, const an_pt2_node *n)
     return x;
 }
 
+static an_built_value number(an_build *b, const an_pt2_node *n)
+{
+    an_built_value x = an_in_value(b, n, 0);
+    x.t = an_as_number(x.t);
+    return x;
+}
+
 #define UNARY(name, from)                                                                                              \
     an_status an_rule_##name(an_build *b, const an_pt2_node *n)                                                        \
     {                                                                                                                  \
         an_built_value x = from;                                                                                       \
-        an_out_last(b, n, 0, an_in_range(b, n, 0, an_##name##_at(AN_AT, x.t)), x.last);                                \
+        an_tensor *y = an_##name##_at(AN_AT, x.t);                                                                     \
+        an_out_last(b, n, 0, an_out_dtype(b, n, 0) == AN_BOOL ? an_as(y, AN_BOOL) : y, x.last);                        \
         return AN_OK;                                                                                                  \
     }
 #define FLOAT floating(b, n)
-#define ANY   an_in_value(b, n, 0)
+#define ANY   number(b, n)
 UNARY(abs, ANY)
 UNARY(sign, ANY)
 UNARY(sqrt, FLOAT)
@@ -455,7 +470,7 @@ UNARY(square, ANY)
 an_status an_rule_neg(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
-    an_out_last(b, n, 0, an_in_range(b, n, 0, an_neg_at(AN_AT, x.t)), x.last);
+    an_out_last(b, n, 0, an_neg_at(AN_AT, x.t), x.last);
     return AN_OK;
 }
 
@@ -610,20 +625,25 @@ an_status an_rule_relu6(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* Tensors as ends, arguments lo and hi, -1: none. NaN of any operand stays. */
+/* Tensors as ends, arguments lo and hi, -1: none. NaN of any operand stays, and then none has a gradient. */
 static an_status clamp_by_tensors(an_build *b, const an_pt2_node *n, int lo, int hi)
 {
-    an_tensor *x = an_in(b, n, 0);
+    an_tensor *x = an_as_number(an_in(b, n, 0));
     const int at[2] = {lo, hi};
     for (int i = 0; i < 2; i++) {
         an_tensor *end = at[i] >= 0 ? an_in(b, n, at[i]) : NULL;
         if (!end) continue;
+        end = an_as_number(end);
         an_promote(&x, &end);
         an_tensor *beyond = i == 0 ? an_lt_at(AN_AT, x, end) : an_gt_at(AN_AT, x, end);
         if (an_is_float(x)) beyond = an_or_at(AN_AT, beyond, an_ne_at(AN_AT, end, end));
         x = an_where_at(AN_AT, beyond, end, x);
     }
-    an_out(b, n, 0, x);
+    if (an_is_float(x)) {
+        an_tensor *nan = an_ne_at(AN_AT, x, x);
+        x = an_where_at(AN_AT, nan, an_detach_at(AN_AT, x), x);
+    }
+    an_out(b, n, 0, an_as_result(b, n, 0, x));
     return AN_OK;
 }
 
@@ -734,7 +754,7 @@ static an_status combine(an_build *b, const an_pt2_node *n, an_fn2 *fn)
     an_promote(&x, &y);
     an_tensor *p = an_mul_num_at(AN_AT, fn(AN_AT, x, y), an_in_float(b, n, 3));
     an_promote(&self, &p);
-    an_out(b, n, 0, an_in_range(b, n, 0, an_add_at(AN_AT, self, p)));
+    an_out(b, n, 0, an_add_at(AN_AT, self, p));
     return AN_OK;
 }
 

@@ -63,10 +63,10 @@ an_status an_rule_addmm(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_outer(an_build *b, const an_pt2_node *n)
 {
-    an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1);
+    an_tensor *x = an_as_number(an_in(b, n, 0)), *y = an_as_number(an_in(b, n, 1));
     an_promote(&x, &y);
     y = an_reshape_at(AN_AT, y, AN_SHAPE(1, an_count(y)));
-    an_out(b, n, 0, an_mul_at(AN_AT, an_reshape_at(AN_AT, x, AN_SHAPE(an_count(x), 1)), y));
+    an_out(b, n, 0, an_as_result(b, n, 0, an_mul_at(AN_AT, an_reshape_at(AN_AT, x, AN_SHAPE(an_count(x), 1)), y)));
     return AN_OK;
 }
 

@@ -47,7 +47,8 @@ static an_status reduce(an_build *b, const an_pt2_node *n, an_reduction *fn, int
     x.t = an_as_result(b, n, 0, x.t);
     const an_axes mask = axes_of(b, n, dims, &x);
     const bool keep = keepdim >= 0 && an_in_bool(b, n, keepdim);
-    finish(b, n, 0, reduced(x.t, mask, fn), x.last, mask, keep);
+    an_tensor *y = reduced(an_as_number(x.t), mask, fn);
+    finish(b, n, 0, an_dtype_of(x.t) == AN_BOOL ? an_as(y, AN_BOOL) : y, x.last, mask, keep);
     return AN_OK;
 }
 
@@ -358,8 +359,8 @@ static an_status sorted(an_build *b, const an_pt2_node *n, int dim, bool descend
 {
     an_tensor *x = an_in(b, n, 0), *at = NULL;
     const int axis = an_wrap_axis(an_in_int(b, n, dim), an_rank(x));
-    an_tensor *rows = an_axis_last(x, axis);
-    an_tensor *values = an_sort_at(AN_AT, rows, descending, &at);
+    an_tensor *rows = an_axis_last(an_as_number(x), axis);
+    an_tensor *values = an_as(an_sort_at(AN_AT, rows, descending, &at), an_dtype_of(x));
     if (most >= 0) {
         values = an_slice_at(AN_AT, values, -1, 0, most, 1);
         at = an_slice_at(AN_AT, at, -1, 0, most, 1);
@@ -381,7 +382,7 @@ an_status an_rule_argsort(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *at = NULL;
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
-    (void)an_sort_at(AN_AT, an_axis_last(x, axis), an_in_bool(b, n, 2), &at);
+    (void)an_sort_at(AN_AT, an_axis_last(an_as_number(x), axis), an_in_bool(b, n, 2), &at);
     an_out(b, n, 0, an_axis_last(at, axis));
     return AN_OK;
 }
@@ -398,7 +399,7 @@ an_status an_rule_cumsum(an_build *b, const an_pt2_node *n)
     if (an_rank(x) == 0) return an_out(b, n, 0, x), AN_OK;
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
     an_tensor *sums = an_axis_last(an_cumsum_at(AN_AT, an_axis_last(x, axis), false), axis);
-    an_out(b, n, 0, an_in_range(b, n, 0, sums));
+    an_out(b, n, 0, sums);
     return AN_OK;
 }
 

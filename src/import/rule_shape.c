@@ -24,7 +24,7 @@ an_status an_rule_detach(an_build *b, const an_pt2_node *n)
 an_status an_rule_cast(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
-    an_out_last(b, n, 0, an_in_range(b, n, 0, an_as(x.t, an_out_dtype(b, n, 0))), x.last);
+    an_out_last(b, n, 0, an_as(x.t, an_out_dtype(b, n, 0)), x.last);
     return AN_OK;
 }
 

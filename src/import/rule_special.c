@@ -30,7 +30,7 @@ static an_tensor *is_nan(an_tensor *x)
 /* The sign bit, also of -0: 1 / -0 is -infinity. */
 static an_tensor *sign_bit(an_build *b, an_tensor *x)
 {
-    an_tensor *flat = an_detach_at(AN_AT, x), *below = compared(b, flat, an_lt_at, 0);
+    an_tensor *flat = an_detach_at(AN_AT, an_as_number(x)), *below = compared(b, flat, an_lt_at, 0);
     if (!an_is_float(x)) return below;
     an_tensor *zero = compared(b, flat, an_eq_at, 0), *from_below = compared(b, over_num(flat, b, 1), an_lt_at, 0);
     return an_or_at(AN_AT, below, an_and_at(AN_AT, zero, from_below));
@@ -42,8 +42,9 @@ static an_tensor *sign_bit(an_build *b, an_tensor *x)
     an_status an_rule_##name(an_build *b, const an_pt2_node *n)                                                        \
     {                                                                                                                  \
         an_built_value v = an_in_value(b, n, 0);                                                                       \
-        an_tensor *x = an_as_result(b, n, 0, v.t);                                                                     \
-        an_out_last(b, n, 0, formula, v.last);                                                                         \
+        v.t = an_as_result(b, n, 0, v.t);                                                                              \
+        an_tensor *x = an_is_float(v.t) ? an_widen(v.t) : v.t; /* shifts and logarithms lose what 16 bits have */      \
+        an_out_last(b, n, 0, an_is_float(v.t) ? an_as(formula, an_dtype_of(v.t)) : formula, v.last);                   \
         return AN_OK;                                                                                                  \
     }
 
@@ -408,23 +409,25 @@ an_status an_rule_copysign(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* The greater or lesser; NaN only where both are. Equal ones share the gradient. */
+/* The greater or lesser; NaN only where both are. Of equal ones the first has the gradient. */
 static an_status of_both(an_build *b, const an_pt2_node *n, an_fn2 *fn)
 {
     an_tensor *x, *y;
     two(b, n, &x, &y, false);
-    an_tensor *first = an_where_at(AN_AT, is_nan(x), y, x), *second = an_where_at(AN_AT, is_nan(y), x, y);
-    an_out(b, n, 0, fn(AN_AT, first, second));
+    x = an_as_number(x);
+    y = an_as_number(y);
+    an_tensor *first = an_or_at(AN_AT, fn(AN_AT, x, y), is_nan(y));
+    an_out(b, n, 0, an_as_result(b, n, 0, an_where_at(AN_AT, first, x, y)));
     return AN_OK;
 }
 
 an_status an_rule_fmax(an_build *b, const an_pt2_node *n)
 {
-    return of_both(b, n, an_maximum_at);
+    return of_both(b, n, an_ge_at);
 }
 an_status an_rule_fmin(an_build *b, const an_pt2_node *n)
 {
-    return of_both(b, n, an_minimum_at);
+    return of_both(b, n, an_le_at);
 }
 
 /* x log y (or log(1 + y)), 0 where x is 0 and the logarithm is no number; NaN where y is. */
@@ -453,9 +456,11 @@ an_status an_rule_heaviside(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x, *y;
     two(b, n, &x, &y, false);
-    an_tensor *step = an_as(compared(b, x, an_gt_at, 0), an_dtype_of(x)), *nan = is_nan(x);
+    x = an_as_number(x);
+    y = an_as_number(y);
+    an_tensor *step = an_as(compared(b, x, an_gt_at, 0), an_dtype_of(x)); /* of NaN 0 */
     y = an_where_at(AN_AT, compared(b, x, an_eq_at, 0), y, step);
-    an_out(b, n, 0, an_detach_at(AN_AT, an_where_at(AN_AT, nan, x, y)));
+    an_out(b, n, 0, an_as_result(b, n, 0, an_detach_at(AN_AT, y)));
     return AN_OK;
 }
 
@@ -496,7 +501,7 @@ static an_status shift(an_build *b, const an_pt2_node *n, an_fn2 *fn)
     two(b, n, &x, &y, false);
     if (an_is_float(x)) return an_build_refuse(b, AN_E_UNSUPPORTED, "bits of floats");
     an_tensor *by = an_as(y, AN_F32), *two_to = an_pow_at(AN_AT, an_num(by, b->cx, 2), by);
-    an_out(b, n, 0, an_in_range(b, n, 0, fn(AN_AT, x, an_as(an_round_at(AN_AT, two_to), AN_I32))));
+    an_out(b, n, 0, fn(AN_AT, x, an_as(an_round_at(AN_AT, two_to), AN_I32)));
     return AN_OK;
 }
 

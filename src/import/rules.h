@@ -68,6 +68,12 @@ bool an_conv_is_by_planes(an_build *b, const an_pt2_node *n, int x_at, int strid
 an_tensor *an_product(an_build *b, an_tensor *x, an_tensor *y);
 /* Casts both to one dtype as PyTorch promotes: the wider one, in the order bool, integer, float. */
 void an_promote(an_tensor **x, an_tensor **y);
+/* Bools as int32, for formulas over numbers; what they give is cast to the result's dtype. */
+static inline an_tensor *an_as_number(an_tensor *t)
+{
+    return an_dtype_of(t) == AN_BOOL ? an_cast_at(AN_AT, t, AN_I32) : t;
+}
+
 /* As float32 where its floats are narrower; for losses and statistics. */
 an_tensor *an_widen(an_tensor *t);
 /* `t` in the dtype of result k by the file, except that a float narrowed by the precision policy stays so. */
