@@ -188,6 +188,11 @@ static an_status note_folder(an_err *err, schedule *s, const char *key, const ch
     return *kept ? AN_OK : an_fail_nomem(err, "arguments", strlen(value));
 }
 
+static bool is_true(const char *value)
+{
+    return is(value, "true") || is(value, "True") || is(value, "1");
+}
+
 /* Adds one argument of TinyRecursiveModels' pretrain.py, key=value under the names of this program. */
 static an_status add_setting(an_err *err, const char *argument, schedule *s, an_argv *out)
 {
@@ -203,6 +208,7 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
     AN_TRY(note_folder(err, s, key, equals + 1, out));
     if (is(key, "project_name")) return AN_OK;
+    if (is(key, "freeze_weights")) return put_setting(err, out, "freeze", is_true(equals + 1) ? "*" : "");
     if (is(key, "lr_min_ratio") && s->puzzles) return s->min_ratio = strtod(equals + 1, NULL), AN_OK;
     bool scheduled;
     AN_TRY(add_schedule(err, s, key, equals + 1, out, &scheduled));

@@ -135,10 +135,12 @@ typedef struct an_model {
     /* training false: no dropout, and batch norm with its stored running statistics. */
     an_losses (*losses)(void *model, an_tensor *const *in, bool training);
     /* For models with states of their own between batches; NULL: there are none. `place` is called before `losses`;
-     * `update` behind each micro-batch's an_backward, for what is no parameter; evaluation runs `calls` graphs on each
-     * batch and counts the sums of the last. States named "evaluation.*" are temporary: checkpoints leave them out. */
+     * `update` behind each micro-batch's an_backward, and behind the optimizer of the last, for what is no parameter:
+     * false where there is nothing of the kind. `only_if`, a bool scalar of the last one, says whether the update is
+     * applied. Evaluation runs `calls` graphs on each batch and counts the sums of the last. States named "evaluation.*"
+     * are temporary: checkpoints leave them out. */
     void (*place)(void *model, const an_place *p);
-    void (*update)(void *model);
+    bool (*update)(void *model, an_tensor *only_if);
     int64_t (*calls)(const void *settings);
     /* Of a state of the model, by its name: the micro-batch that it belongs to, whose rank alone has its value, or
      * AN_STATE_OF_ALL: its graph gives it the same value on every rank (an_batch_norm, an_all_gather). NULL: states are

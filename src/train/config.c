@@ -84,7 +84,9 @@ static const an_config_field train_fields[] = {
          "parameter is added to the gradient"),
     TEXT(decay, "matrices", NULL,
          "what weight_decay is for: matrices (vectors have none), all, or names: wte.*,h.*.weight (* is any text)"),
-    TEXT(freeze, "", NULL, "names of parameters that are not trained: wte.*,h.0.* (* is any text)"),
+    TEXT(freeze, "", NULL,
+         "names of parameters that are not trained: wte.*,h.0.* (* is any text; alone, a puzzle table is all that is "
+         "trained)"),
     REAL(beta1, "0.9", 0, 0.999999, "of adamw, adam, adam_atan2: decay of the mean of gradients"),
     REAL(beta2, "0.95", 0, 0.999999999, "of adamw, adam, adam_atan2: decay of the mean of their squares"),
     REAL(momentum, "0", 0, 0.999999, "of sgd: decay of the sum of gradients that is followed; 0: the gradient"),

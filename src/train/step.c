@@ -127,8 +127,17 @@ bool an_step_stopped(int32_t stopped, int64_t *iteration, double *norm)
     return true;
 }
 
-static void build_update(an_ctx *cx, const an_train_config *c, int64_t iteration, an_step *s)
+static an_tensor *optimize(an_ctx *cx, const an_train_config *c, int64_t iteration, an_tensor *going)
 {
+    const an_update u = {
+        .lr = an_step_lr(c, iteration), .t = iteration + 1, .only_if = going, .scaled = c->dtype == AN_F16};
+    return an_optimizer_of(c)->update(cx, c, &u);
+}
+
+/* Also of what the model updates itself. With freeze=* that is all there is. */
+static void build_update(an_ctx *cx, void *model, const an_train_config *c, int64_t iteration, an_step *s)
+{
+    const bool frozen = c->model->update && strcmp(c->freeze, "*") == 0;
     an_tensor *going = NULL; /* bool scalar */
     if (strcmp(c->nan, "stop") == 0) {
         s->stopped = stopped_at(cx);
@@ -138,13 +147,12 @@ static void build_update(an_ctx *cx, const an_train_config *c, int64_t iteration
         s->scale = an_loss_scale(cx);
         s->skipped = an_skipped_updates(cx);
     }
-    s->norm = an_optimizer_of(c)->update(
-        cx, c,
-        &(an_update){
-            .lr = an_step_lr(c, iteration), .t = iteration + 1, .only_if = going, .scaled = c->dtype == AN_F16});
-    if (c->ema) {
-        an_tensor *finite = an_isfinite(s->norm);
-        an_ema(cx, an_optimizer_ema_rate(c, iteration + 1), going ? an_and(finite, going) : finite);
+    s->norm = frozen ? an_mul_num(s->loss, 0) : optimize(cx, c, iteration, going);
+    if (c->ema || c->model->update) {
+        an_tensor *finite = an_isfinite(s->norm), *applied = going ? an_and(finite, going) : finite;
+        if (c->ema) an_ema(cx, an_optimizer_ema_rate(c, iteration + 1), applied);
+        const bool own = c->model->update && c->model->update(model, applied);
+        if (frozen && !own) (void)optimize(cx, c, iteration, going); /* records that there is nothing to train */
     }
     if (s->stopped) stop_if_bad(cx, s, going, iteration);
 }
@@ -190,13 +198,14 @@ an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t
     an_step s = {.loss = l.loss};
     an_tensor *part = micros > 1 ? an_mul_num(s.loss, 1.0 / (double)micros) : s.loss;
     an_backward(c->dtype == AN_F16 ? an_scale_loss(part) : part);
-    if (c->model->update) c->model->update(model);
     const int ranks = an_comm_ranks(c->comm);
+    const bool last = micro >= micros - ranks; /* of this rank's micro-batches */
+    if (c->model->update && !last) c->model->update(model, NULL);
     if (several || micros > 1) s.numbers = keep(cx, c, several ? l.sum : &s.loss, micro / ranks);
     s.root[s.n_roots++] = s.numbers ? s.numbers : s.loss;
     if (several) s.root[s.n_roots++] = s.loss;
-    if (micro < micros - ranks) return s; /* not this rank's last micro-batch */
-    build_update(cx, c, iteration, &s);
+    if (!last) return s;
+    build_update(cx, model, c, iteration, &s);
     an_tensor *const more[] = {s.norm, s.stopped, s.scale, s.skipped};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         if (more[i]) s.root[s.n_roots++] = more[i];

@@ -97,7 +97,7 @@ typedef struct an_task {
      * training samples, so many times, are batches. */
     bool settles_epochs;
 
-    /* A line for the log on what the settings have become where nobody set them; nothing: there is none. NULL: never. */
+    /* A line for the log on what settings that were not given have become; nothing: there is none. NULL: never. */
     void (*tell)(const an_train_config *c, an_text *out);
 
     /* Whether both splits can be drawn from. NULL: where `count` says so. */

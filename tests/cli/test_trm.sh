@@ -144,6 +144,16 @@ equal "$(rate schedule 1) $(rate schedule 8) $(rate schedule 40)" "1.25e-05 0.00
 # shellcheck disable=SC2086
 run pretrain.py 'data_paths=[four1,four2]' epochs=20 eval_interval=20 global_batch_size=20 $little +project_name='My project' run_name=.. --quiet
 code_is 0; is_file checkpoints/My-project/-./step_80.safetensors
+# shellcheck disable=SC2086
+run pretrain.py 'data_paths=[four1]' epochs=20 eval_interval=20 global_batch_size=20 $little freeze_weights=True out=frozen --quiet
+code_is 0
+[ "$(sed -n 's/.*"step":0,"loss":\([^,]*\).*/\1/p' frozen/metrics.jsonl)" != "$(sed -n 's/.*"step":39,"loss":\([^,]*\).*/\1/p' frozen/metrics.jsonl)" ] ||
+    fault "the puzzle table is not trained"
+grep -q "puzzle_emb.weights" frozen/last.safetensors || fault "no puzzle table"
+if grep -q "optimizer.m" frozen/last.safetensors; then fault "frozen parameters have moments"; fi
+# shellcheck disable=SC2086
+run pretrain.py 'data_paths=[four1]' epochs=20 eval_interval=20 global_batch_size=20 $little freeze_weights=True arch.puzzle_emb_ndim=0 out=nothing
+code_is 1; says stderr "every parameter is frozen"
 run prepare example-chat tokenizer=bytes
 # shellcheck disable=SC2086
 run pretrain.py --config-name cfg_chat data_paths=data/example-chat-dataset global_batch_size=1 epochs=5 lr_warmup_steps=8 arch.seq_len=16 $little out=talk

@@ -261,7 +261,7 @@ static void compare_updates(const char *name, const char *key, an_dtype dtype, i
             batch(&s, step, micro * B, B, in);
             const an_act_losses l = an_act_train(&s.act, in);
             an_backward(micros > 1 ? an_mul_num(l.loss, 1.0 / (double)micros) : l.loss);
-            an_act_update(&s.act);
+            an_act_update(&s.act, NULL);
             if (micro == micros - 1)
                 an_adam_atan2(s.cx, ((an_adamw_options){.lr = lr,
                                                         .beta1 = number(&s, "beta1"),

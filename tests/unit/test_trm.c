@@ -210,7 +210,7 @@ static void train_step(slots *s, int32_t token, const int32_t ids[B], uint64_t s
                        an_input(s->cx, AN_I32, AN_SHAPE(B), ids)};
     const an_act_losses l = an_act_train(&s->act, in);
     an_backward(l.loss);
-    an_act_update(&s->act);
+    an_act_update(&s->act, NULL);
     an_tensor *const *k = l.sum;
     check(s->cx, an_eval(k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7]));
     for (int i = 0; i < AN_ACT_SUMS; i++) sum[i] = an_item(l.sum[i]);
@@ -307,6 +307,29 @@ static void an_update_of_many_micro_batches_steps_the_rows_of_all_of_them(void *
     slots_close(&s);
 }
 
+static void an_update_that_is_not_applied_leaves_the_puzzle_table(void **state)
+{
+    (void)state;
+    const int32_t cells[B * S] = {1, 2, 3}, ids[B] = {0, 1, 2, 1};
+    float table[36];
+    slots s = slots_open(3, 0);
+    for (int applied = 0; applied < 2; applied++) {
+        an_tensor *in[] = {an_input(s.cx, AN_I32, AN_SHAPE(B, S), cells), an_input(s.cx, AN_I32, AN_SHAPE(B, S), cells),
+                           an_input(s.cx, AN_I32, AN_SHAPE(B), ids)};
+        const an_act_losses l = an_act_train(&s.act, in);
+        an_backward(l.loss);
+        an_tensor *only_if = an_gt(an_scalar(s.cx, applied), an_const(s.cx, AN_F32, 0));
+        assert_true(an_act_update(&s.act, only_if));
+        check(s.cx, an_eval(l.loss));
+        an_reset(s.cx);
+        read_state(&s, "puzzle_emb.weights", table, sizeof table);
+        int moved = 0;
+        for (int i = 0; i < 36; i++) moved += table[i] != 0;
+        assert_true(applied ? moved > 0 : moved == 0);
+    }
+    slots_close(&s);
+}
+
 static void more_micro_batches_than_can_be_joined_are_a_sentence(void **state)
 {
     (void)state;
@@ -316,7 +339,7 @@ static void more_micro_batches_than_can_be_joined_are_a_sentence(void **state)
     an_tensor *in[] = {an_input(s.cx, AN_I32, AN_SHAPE(B, S), cells), an_input(s.cx, AN_I32, AN_SHAPE(B, S), cells),
                        an_input(s.cx, AN_I32, AN_SHAPE(B), no_ids)};
     an_backward(an_act_train(&s.act, in).loss);
-    an_act_update(&s.act);
+    an_act_update(&s.act, NULL);
     assert_non_null(an_error(s.cx));
     assert_non_null(strstr(an_error(s.cx), "1025 parts; at most 1024 are possible"));
     slots_close(&s);
@@ -383,6 +406,7 @@ int main(void)
         cmocka_unit_test(exploration_makes_slots_go_on_and_depends_on_seed_update_and_slot),
         cmocka_unit_test(only_rows_of_the_batch_change_and_each_takes_one_step),
         cmocka_unit_test(an_update_of_many_micro_batches_steps_the_rows_of_all_of_them),
+        cmocka_unit_test(an_update_that_is_not_applied_leaves_the_puzzle_table),
         cmocka_unit_test(more_micro_batches_than_can_be_joined_are_a_sentence),
         cmocka_unit_test(evaluation_uses_every_step_and_a_fresh_carry),
         cmocka_unit_test(an_evaluation_may_stop_where_the_model_says_so),

@@ -300,9 +300,9 @@ void an_act_solve(an_act *a, an_tensor *tokens, an_tensor *ids, an_tensor **answ
 
 /* One step of sign descent on every row of the table that an id names. g [B,n] and ids i32 [B] are of all slots of an
  * update. */
-static void step_rows(const an_act *a, an_tensor *ids, an_tensor *g)
+static void step_rows(const an_act *a, an_tensor *ids, an_tensor *g, an_tensor *only_if)
 {
-    an_sign_sgd_rows(an_trm_puzzle_table(a->m), ids, g, a->c.puzzle_lr * a->lr_share, a->c.puzzle_decay, NULL);
+    an_sign_sgd_rows(an_trm_puzzle_table(a->m), ids, g, a->c.puzzle_lr * a->lr_share, a->c.puzzle_decay, only_if);
 }
 
 static int64_t ranks_of(const an_act *a)
@@ -321,14 +321,14 @@ static an_tensor *of_all_ranks(const an_act *a, an_tensor *x, int64_t B)
     return an_reshape(x, own.rank > 1 ? AN_SHAPE(N * A * B, n) : AN_SHAPE(N * A * B));
 }
 
-void an_act_update(an_act *a)
+bool an_act_update(an_act *a, an_tensor *only_if)
 {
-    if (!a->rows) return;
+    if (!a->rows) return false;
     /* of this rank: how many micro-batches an update has, and which one this is */
     const int64_t micros = a->micros / ranks_of(a), micro = a->micro / ranks_of(a);
     const int64_t B = an_shape_of(a->ids).dim[0], n = an_shape_of(a->rows).dim[1];
     an_tensor *g = an_grad(a->rows), *all_ids = a->ids; /* [B,n], [B] */
-    if (!g) return;
+    if (!g) return false;
     enum { MOST = 1024 };                   /* parts that an_concat joins */
     an_tensor *gradients[MOST], *ids[MOST]; /* of the micro-batches */
     for (int64_t i = 0; micros > 1 && i < micros && i < MOST; i++) {
@@ -339,12 +339,12 @@ void an_act_update(an_act *a)
     }
     if (micros > MOST) { /* an_concat records that it is too many */
         (void)an_concat(gradients, (int)micros, 0);
-        return;
+        return true;
     }
     if (micro < micros - 1) {
         an_assign(gradients[micro], g);
         an_assign(ids[micro], a->ids);
-        return;
+        return true;
     }
     if (micros > 1) {
         gradients[micros - 1] = g;
@@ -353,5 +353,6 @@ void an_act_update(an_act *a)
         g = an_concat(gradients, (int)micros, 0);
     }
     g = of_all_ranks(a, g, B);
-    step_rows(a, of_all_ranks(a, all_ids, B), g);
+    step_rows(a, of_all_ranks(a, all_ids, B), g, only_if);
+    return true;
 }

@@ -54,8 +54,9 @@ typedef struct an_act_losses {
 an_act_losses an_act_train(an_act *a, an_tensor *const *in);
 an_act_losses an_act_evaluate(an_act *a, an_tensor *const *in);
 /* Called after an_backward: one step of sign descent on the rows of the puzzle table that the batch used, by their summed
- * gradients. Those of earlier micro-batches are kept in states until the last one of the update. */
-void an_act_update(an_act *a);
+ * gradients. Those of earlier micro-batches are kept in states until the last one of the update, whose `only_if` (a bool
+ * scalar, or NULL) says whether it is applied. False: there is no table. */
+bool an_act_update(an_act *a, an_tensor *only_if);
 
 /* A call without labels, for solving: tokens i32 [B,S] and ids i32 [B]; states are kept in evaluation.*. Gives the most
  * probable tokens now, i32 [B,S], and q_halt, f32 [B]. */

@@ -223,9 +223,9 @@ static an_losses losses(void *model, an_tensor *const *in, bool training)
     return out;
 }
 
-static void update(void *model)
+static bool update(void *model, an_tensor *only_if)
 {
-    an_act_update(model);
+    return an_act_update(model, only_if);
 }
 
 static int64_t calls(const void *settings)
