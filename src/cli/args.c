@@ -117,6 +117,10 @@ static an_status unknown_key(an_err *err, const an_command *c, const char *key)
     const char *near = other_name(key, command_has, c);
     if (!near) near = an_nearest(key, l.name, l.n);
     if (near) return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; did you mean %s?", c->name, key, near);
+    const char *name = strstr(c->usage, c->name); /* prepare sudoku */
+    if (name && name != c->usage)
+        return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; anneal %.*s --help lists them", c->name, key,
+                       (int)(name - c->usage + (ptrdiff_t)strlen(c->name)), c->usage);
     return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; anneal help %s lists them", c->name, key, c->name);
 }
 

@@ -28,6 +28,8 @@ code_is 2; says stderr "list.csv:3: the answer is no full board"
 sed -n 's/534678912/543678912/;1,2p' "$dir/list.csv" >"$dir/wrong.csv"
 run prepare sudoku from="$dir/list.txt" test="$dir/wrong.csv" out="$dir/d" subsample_size=1
 code_is 2; says stderr "wrong.csv:2: the answer"
+run prepare sudoku source_repo=somewhere
+code_is 1; says stderr "anneal prepare sudoku --help lists them"
 ok "a CSV file's answers and ratings count"
 
 for bad in "4${one#?}:has no solution" "...........................$(printf '%s' $one | cut -c28-81):has several solutions" \
