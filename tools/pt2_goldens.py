@@ -33,6 +33,28 @@ def strip(path):
             z.writestr(zipfile.ZipInfo(name), data)
 
 
+def _written(f, w):
+    """As Fourier neural operators write the frequencies that they keep."""
+    o = torch.zeros(2, 4, 5, dtype=f.dtype)
+    o[:, :3] = torch.einsum("bfi,io->bfo", f[:, :3], w)
+    return o.mul_(0.5)
+
+
+def _complex(layer, x, y, z):
+    """Rotary positions as Llama's own code has them, spectral layers, and every way into and out of complex numbers."""
+    def parts(c):
+        return torch.view_as_real(c)
+
+    angles = torch.outer(torch.arange(6.0), torch.tensor([1.0, 0.1]))
+    turn = torch.polar(torch.ones_like(angles), angles)
+    a, c, w = torch.view_as_complex(x.reshape(2, 6, 2, 2)), torch.complex(x, y), torch.view_as_complex(layer.weight.view(4, 5, 2))
+    half = torch.fft.rfft2(z[0], norm="ortho")
+    return (parts(a * turn).flatten(2), parts(c * c.conj() + c / torch.complex(y, x * x + 1)), c.abs() + c.angle(), parts((c * 2.5 / 3)[:, ::2].transpose(0, 1)), parts(torch.cat([c, x + c * y], 1).sum(1)),
+            parts(c @ w), parts(torch.einsum("bij,jk->bki", c, w)), parts(torch.fft.fft(x, dim=1)), parts(torch.fft.ifft(c, n=7, norm="ortho")), torch.fft.fftn(z, dim=(1, 2)).real, torch.fft.ifft2(torch.complex(x, y), norm="forward").imag,
+            parts(torch.fft.rfft(z, dim=1, n=4)), torch.fft.irfft(torch.fft.rfft(z, dim=1), n=5, dim=1), torch.fft.irfft(torch.complex(x, y), norm="ortho"), torch.fft.irfft2(half * half.abs(), s=(5, 7), norm="ortho"), torch.fft.irfftn(torch.fft.rfftn(z) * 2), torch.fft.fftfreq(5, 0.5) * z[0, :, 0] + torch.fft.rfftfreq(8),
+            parts(torch.fft.fftshift(c, dim=1) - torch.fft.ifftshift(c)), torch.fft.fftshift(z), torch.exp(c * 0.3).real, z.angle(), torch.where(x > 0, c, c.conj()).imag, parts(c.mean(1).unsqueeze(1).expand(2, 3, 4)), parts(-c.detach() + c[:, :1] - 2), torch.fft.irfft(_written(torch.fft.rfft(x, dim=1), w), dim=1))
+
+
 class Cases(nn.Module):
     """One result a function, all over the same inputs."""
 
@@ -293,6 +315,7 @@ def layers():
         lambda x, y, f: torch.outer(x[0], y[1]), lambda x, y, f: torch.kron(x, y), lambda x, y, f: torch.addr(torch.zeros(6, 6, dtype=torch.bool), x[0], y[1]), lambda x, y, f: x.max() ^ y.amin(), lambda x, y, f: x.amax(1), lambda x, y, f: x.sort(1)[0], lambda x, y, f: torch.argsort(x, dim=1, stable=True), lambda x, y, f: torch.signbit(x), lambda x, y, f: ((f.abs() * 90).to(torch.uint8) @ (f.T.abs() * 50).to(torch.uint8)).int(), lambda x, y, f: ((f * 20).to(torch.int8).diff(dim=1) * (f * 20).to(torch.int8)[:, 1:]).int(), lambda x, y, f: x.to(torch.uint8).any(1).to(torch.int32), lambda x, y, f: x.index_add(0, torch.tensor([1, 1, 0]), y[:3]),
         lambda x, y, f: (f.detach().half() * 13).fmod(f.detach().half().flip(0)).double(), lambda x, y, f: (f.detach().half() * 13).remainder(f.detach().half().flip(0)).double(), lambda x, y, f: torch.floor_divide(f.detach().half() * 13, f.detach().half().flip(0)).double(),
         lambda x, y, f: torch.fmax(f, f * 1.0) + torch.fmin(f.round(), f.flip(1).round()), lambda x, y, f: torch.clamp(f, torch.where(x, torch.nan, -1.0), torch.where(y, torch.nan, 0.5)), lambda x, y, f: torch.heaviside(torch.where(x, torch.nan, f.detach()), f.detach())]), (draw(4, 6) > 0, draw(4, 6, seed=5) > 0, draw(4, 6))
+    yield "complex", Net(lambda m, x, y, z: _complex(m.weight, x, y, z), weight=nn.Linear(2, 20)), (draw(2, 6, 4), draw(2, 6, 4, seed=9), draw(3, 5, 7))
     yield "embedding_frequency", nn.Embedding(9, 4, scale_grad_by_freq=True, padding_idx=1), (ints(9, 4, 3),)
     yield "norm_twice", Net(lambda m, x: m.a(F.relu(m.a(x)))[:, :3] + m.b(x)[:, :3], a=nn.BatchNorm2d(4), b=nn.InstanceNorm2d(4, affine=True, track_running_stats=True)), (image,)
     yield "weight_norm_whole", nn.utils.weight_norm(nn.Linear(6, 3), dim=None), (seq,)
@@ -678,7 +701,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max bools bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max complex bools bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
 
 
 def write_planes(path):

@@ -31,6 +31,16 @@ bool an_pt2_dtype(int torch_dtype, an_dtype *out)
     return i < AN_COUNT(dtypes);
 }
 
+bool an_pt2_is_complex(int torch_dtype)
+{
+    return torch_dtype >= 9 && torch_dtype <= 11;
+}
+
+int an_pt2_real(int torch_dtype)
+{
+    return an_pt2_is_complex(torch_dtype) ? torch_dtype - 3 : torch_dtype;
+}
+
 const char *an_pt2_dtype_name(int torch_dtype)
 {
     const size_t i = dtype_row(torch_dtype);

@@ -65,6 +65,8 @@ int64_t an_pt2_elements(const an_pt2_tensor *t);
 
 /* The dtype of this library that a dtype of PyTorch is read as: 64-, 16- and 8-bit integers become int32. False: none. */
 bool an_pt2_dtype(int torch_dtype, an_dtype *out);
+bool an_pt2_is_complex(int torch_dtype);
+int an_pt2_real(int torch_dtype);               /* the dtype of a complex number's parts; of another its own */
 const char *an_pt2_dtype_name(int torch_dtype); /* "int64" */
 size_t an_pt2_dtype_bytes(int torch_dtype);     /* of an element in PyTorch; 0: an unknown dtype */
 

@@ -449,6 +449,8 @@ an_status an_import_build_as(an_import_model *m, an_import_mode mode, an_tensor 
     for (int i = 0; status == AN_OK && i < n_out; i++) {
         const an_pt2_output *o = user_output(g, i);
         const an_built_value *v = o && o->value >= 0 ? an_build_get(&b, o->value) : NULL;
+        if (v && v->im)
+            status = an_build_refuse(&b, AN_E_UNSUPPORTED, "result %d is complex; give view_as_real of it", i);
         out[i] = v ? last_out ? v->t : an_value_tensor(&b, o->value) : NULL;
         if (last_out) last_out[i] = v && v->last;
     }

@@ -71,8 +71,14 @@ static void set(an_build *b, int32_t id, an_tensor *t, bool last)
 {
     an_built_value *v = &b->value[id];
     v->t = t;
+    v->im = NULL;
     v->last = last && an_shape_of(t).rank >= 3;
     v->version++;
+}
+
+static an_status run_rule(an_build *b, const an_pt2_node *n)
+{
+    return an_is_of_complex(b, n) ? an_complex_apply(b, n) : n->rule->rule(b, n);
 }
 
 /* Builds a view again after its parent has changed. */
@@ -84,9 +90,10 @@ static void refresh(an_build *b, int32_t id)
     if (v->seen == parent->version) return;
     if (an_aten_written(v->view) >= 0) {
         set(b, id, parent->t, parent->last);
+        v->im = parent->im;
     } else {
         const an_pt2_node *now = b->now;
-        v->view->rule->rule(b, v->view);
+        (void)run_rule(b, v->view);
         b->now = now;
     }
     v->seen = parent->version;
@@ -119,10 +126,12 @@ bool an_in_is_tensor(const an_pt2_node *n, int i)
 }
 
 /* A value as a node reads it: where autocast is off, what the policy has narrowed is float32 again. */
-static an_built_value read_value(an_build *b, const an_pt2_node *n, int32_t id)
+static an_built_value read_value(an_build *b, const an_pt2_node *n, int32_t id, int at)
 {
     an_dtype dtype;
     an_built_value v = *an_build_get(b, id);
+    if (b->part[at > 0] && v.t) /* a real number has no imaginary part; an index or a condition is that of both */
+        v.t = v.im ? v.im : !an_is_float(v.t) ? v.t : an_full_at(AN_AT, b->cx, an_dtype_of(v.t), an_shape_of(v.t), 0);
     if (v.t && n->without_autocast && an_pt2_dtype(b->g->value[id].torch_dtype, &dtype) && dtype == AN_F32 &&
         an_dtype_size(an_dtype_of(v.t)) == 2)
         v.t = an_cast_at(AN_AT, v.t, AN_F32);
@@ -131,7 +140,7 @@ static an_built_value read_value(an_build *b, const an_pt2_node *n, int32_t id)
 
 an_built_value an_in_value(an_build *b, const an_pt2_node *n, int i)
 {
-    return n->arg[i].kind == AN_ARG_TENSOR ? read_value(b, n, n->arg[i].value) : (an_built_value){.t = NULL};
+    return n->arg[i].kind == AN_ARG_TENSOR ? read_value(b, n, n->arg[i].value, i) : (an_built_value){.t = NULL};
 }
 
 an_tensor *an_in(an_build *b, const an_pt2_node *n, int i)
@@ -148,7 +157,7 @@ int an_in_count(const an_pt2_node *n, int i)
 an_built_value an_in_list_value(an_build *b, const an_pt2_node *n, int i, int k)
 {
     const int32_t id = k < an_in_count(n, i) ? n->arg[i].values[k] : -1;
-    return id < 0 ? (an_built_value){.t = NULL} : read_value(b, n, id);
+    return id < 0 ? (an_built_value){.t = NULL} : read_value(b, n, id, k);
 }
 
 an_tensor *an_in_list(an_build *b, const an_pt2_node *n, int i, int k)
@@ -240,17 +249,34 @@ void an_out(an_build *b, const an_pt2_node *n, int k, an_tensor *t)
     an_out_last(b, n, k, t, false);
 }
 
+void an_out_imaginary(an_build *b, const an_pt2_node *n, int k, an_tensor *im)
+{
+    const int32_t id = result_id(n, k);
+    if (id >= 0) b->value[id].im = im;
+}
+
+an_tensor *an_out_get(an_build *b, const an_pt2_node *n, int k)
+{
+    const int32_t id = result_id(n, k);
+    return id >= 0 ? an_plain(b->value[id].t, b->value[id].last) : NULL;
+}
+
+int an_out_count(const an_pt2_node *n)
+{
+    return n->n_out == 1 && n->out[0].kind == AN_ARG_TENSORS ? n->out[0].n : n->n_out;
+}
+
 an_dtype an_out_dtype(const an_build *b, const an_pt2_node *n, int k)
 {
     an_dtype dtype = AN_F32;
     const int32_t id = result_id(n, k);
-    if (id >= 0) (void)an_pt2_dtype(b->g->value[id].torch_dtype, &dtype);
+    if (id >= 0) (void)an_pt2_dtype(an_pt2_real(b->g->value[id].torch_dtype), &dtype);
     return dtype;
 }
 
 /* ---- operations in place */
 
-static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last);
+static an_status write_value(an_build *b, int32_t id, an_tensor *t, an_tensor *im, bool last);
 
 /* The parent of a view with the view's elements replaced by `t`, which is plain. NULL: not known for this view. */
 static an_tensor *write_through(an_build *b, const an_pt2_node *n, int32_t id, an_tensor *parent, an_tensor *t)
@@ -269,22 +295,25 @@ static an_tensor *write_through(an_build *b, const an_pt2_node *n, int32_t id, a
     return an_view_undone(b, n, t, parent);
 }
 
-static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last)
+static an_status write_value(an_build *b, int32_t id, an_tensor *t, an_tensor *im, bool last)
 {
     an_built_value *v = &b->value[id];
     set(b, id, t, last);
+    v->im = im;
     if (!v->view) return AN_OK;
     if (an_aten_written(v->view) >= 0) {
-        AN_TRY(write_value(b, v->parent, t, last));
+        AN_TRY(write_value(b, v->parent, t, im, last));
     } else {
-        an_tensor *written = an_plain(t, last);
-        an_tensor *whole = write_through(b, v->view, id, an_value_tensor(b, v->parent), written);
+        const an_built_value *parent = an_build_get(b, v->parent);
+        an_tensor *old = an_plain(parent->t, parent->last), *old_im = parent->im, *whole = NULL, *whole_im = NULL;
+        if (!im == !old_im) whole = write_through(b, v->view, id, old, an_plain(t, last));
+        if (whole && im) whole_im = write_through(b, v->view, id, old_im, im);
         if (!whole)
             return an_build_refuse(
                 b, AN_E_UNSUPPORTED,
                 "writes in place through a view (%s) that cannot be written through; write into a clone()",
                 v->view->target);
-        AN_TRY(write_value(b, v->parent, whole, false));
+        AN_TRY(write_value(b, v->parent, whole, whole_im, false));
     }
     v->seen = b->value[v->parent].version;
     return AN_OK;
@@ -292,7 +321,7 @@ static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last)
 
 an_status an_in_write(an_build *b, const an_pt2_node *n, int i, an_tensor *t)
 {
-    return n->arg[i].kind == AN_ARG_TENSOR ? write_value(b, n->arg[i].value, t, false) : AN_OK;
+    return n->arg[i].kind == AN_ARG_TENSOR ? write_value(b, n->arg[i].value, t, NULL, false) : AN_OK;
 }
 
 /* Whether both have one order in memory: what is moved to another dtype or order is a copy, else it is the tensor itself. */
@@ -348,7 +377,7 @@ static an_status link_views(an_build *b, const an_pt2_node *n, int at)
     if (depth > MOST_VIEWS)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "a view of a view, more than %d deep; put a clone() in between",
                                MOST_VIEWS);
-    const int count = n->n_out == 1 && n->out[0].kind == AN_ARG_TENSORS ? n->out[0].n : n->n_out;
+    const int count = an_out_count(n);
     for (int k = 0; k < count; k++) {
         const int32_t id = result_id(n, k);
         if (id < 0) continue;
@@ -375,7 +404,7 @@ static an_status finish_in_place(an_build *b, const an_pt2_node *n, int at)
     if (an_dtype_of(self->t) != an_dtype_of(t)) t = an_cast_at(AN_AT, t, an_dtype_of(self->t));
     v->view = NULL;
     v->t = t;
-    AN_TRY(write_value(b, n->arg[at].value, t, v->last));
+    AN_TRY(write_value(b, n->arg[at].value, t, v->im, v->last));
     return link_views(b, n, at);
 }
 
@@ -393,7 +422,7 @@ static an_status apply(an_build *b, const an_pt2_node *n)
     an_policy full = given;
     full.matmul = AN_F32;
     if (n->without_autocast) an_set_policy(b->cx, full);
-    const an_status status = n->rule->rule(b, n);
+    const an_status status = run_rule(b, n);
     if (n->without_autocast) an_set_policy(b->cx, given);
     return status;
 }

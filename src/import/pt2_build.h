@@ -16,8 +16,8 @@
 #include "import/aten.h"
 
 typedef struct an_built_value {
-    an_tensor *t;
-    bool last;               /* channels last */
+    an_tensor *t, *im; /* im: the imaginary part, where `t` is the real part of complex numbers (rule_complex.c) */
+    bool last;         /* channels last */
     const an_pt2_node *view; /* the node that made it as a view of `parent`; NULL: it is no view */
     int32_t parent;
     int depth;              /* views from here to a value that is none */
@@ -34,6 +34,7 @@ typedef struct an_build {
     bool inference;         /* a graph for training that is evaluated: both off */
     struct an_folder *fold; /* computes constants at import; NULL: they are built as all else */
     const an_pt2_node *now; /* the node being built, for errors */
+    int part[2]; /* of complex operands: 0, the real part, or 1 is read of the first tensor and of the others */
 } an_build;
 
 /* Fails with an error that names the node, its module and the line of code that it comes from. */
@@ -63,6 +64,10 @@ an_status an_in_write(an_build *b, const an_pt2_node *n, int i, an_tensor *t);
 /* ---- results */
 void an_out(an_build *b, const an_pt2_node *n, int k, an_tensor *t);
 void an_out_last(an_build *b, const an_pt2_node *n, int k, an_tensor *t, bool last);
+/* The imaginary part of result k, which is set; what result k is; how many there are. */
+void an_out_imaginary(an_build *b, const an_pt2_node *n, int k, an_tensor *im);
+an_tensor *an_out_get(an_build *b, const an_pt2_node *n, int k);
+int an_out_count(const an_pt2_node *n);
 bool an_out_used(const an_pt2_node *n, int k);
 /* The dtype of result k by the file. AN_F32 means any float: the precision policy may make products narrower. */
 an_dtype an_out_dtype(const an_build *b, const an_pt2_node *n, int k);

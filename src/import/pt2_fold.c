@@ -64,7 +64,7 @@ static void mark(const an_pt2_graph *g, int32_t *maker, bool *forbidden, bool *c
         for (int32_t k = 0; k < n->n_out; k++)
             pure &=
                 n->out[k].kind == AN_ARG_TENSOR || n->out[k].kind == AN_ARG_TENSORS || n->out[k].kind == AN_ARG_NONE;
-        EACH_RESULT(n, id) pure &= !forbidden[id];
+        EACH_RESULT(n, id) pure &= !forbidden[id] && !an_pt2_is_complex(g->value[id].torch_dtype);
         if (!pure || !args_constant(n, constant)) continue;
         EACH_RESULT(n, id) constant[id] = true;
     }

@@ -187,7 +187,8 @@ static an_tensor *quotient(an_build *b, an_tensor *x, an_tensor *y, const char *
 {
     const bool floors = strcmp(mode, "floor") == 0;
     if (an_is_float(x)) {
-        an_tensor *q = floors ? an_div_at(AN_AT, an_widen(x), an_widen(y)) : an_div_at(AN_AT, x, y);
+        an_tensor *over = floors ? an_widen(x) : x, *under = floors ? an_widen(y) : y;
+        an_tensor *q = an_div_at(AN_AT, over, under);
         return an_as(floors ? an_floor_at(AN_AT, q) : truncated(b, q), an_dtype_of(x));
     }
     if (floors) return an_idiv_at(AN_AT, x, y);

@@ -78,6 +78,10 @@ static inline an_tensor *an_as_number(an_tensor *t)
 an_tensor *an_widen(an_tensor *t);
 /* `t` in the dtype of result k by the file, except that a float narrowed by the precision policy stays so. */
 an_tensor *an_as_result(const an_build *b, const an_pt2_node *n, int k, an_tensor *t);
+/* Whether an argument or a result of the node is complex; and the node's results then. */
+bool an_is_of_complex(const an_build *b, const an_pt2_node *n);
+an_status an_complex_apply(an_build *b, const an_pt2_node *n);
+
 /* Rows of table [V,...] by ids of any integer or bool dtype. */
 an_tensor *an_rows(an_tensor *table, an_tensor *ids);
 an_tensor *an_reshape_1(an_tensor *t, int64_t n);
