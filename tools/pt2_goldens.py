@@ -316,6 +316,9 @@ def layers():
         lambda x, y, f: (f.detach().half() * 13).fmod(f.detach().half().flip(0)).double(), lambda x, y, f: (f.detach().half() * 13).remainder(f.detach().half().flip(0)).double(), lambda x, y, f: torch.floor_divide(f.detach().half() * 13, f.detach().half().flip(0)).double(),
         lambda x, y, f: torch.fmax(f, f * 1.0) + torch.fmin(f.round(), f.flip(1).round()), lambda x, y, f: torch.clamp(f, torch.where(x, torch.nan, -1.0), torch.where(y, torch.nan, 0.5)), lambda x, y, f: torch.heaviside(torch.where(x, torch.nan, f.detach()), f.detach())]), (draw(4, 6) > 0, draw(4, 6, seed=5) > 0, draw(4, 6))
     yield "complex", Net(lambda m, x, y, z: _complex(m.weight, x, y, z), weight=nn.Linear(2, 20)), (draw(2, 6, 4), draw(2, 6, 4, seed=9), draw(3, 5, 7))
+    yield "groups", Cases([(lambda how, own: lambda x, y, i, w: x.scatter_reduce(0, i, y, reduce=how, include_self=own))(how, own) for how in ("prod", "amax", "amin") for own in (True, False)] + [(lambda how, own: lambda x, y, i, w: x.index_reduce(1, i[0, :3], w, how, include_self=own))(how, own) for how in ("prod", "mean", "amax", "amin") for own in (True, False)] + [lambda x, y, i, w: (x.detach() * 9).int().scatter_reduce(0, i, (y.detach() * 9).int(), reduce="amax") + (x.detach() * 9).int().scatter_reduce(0, i, (y.detach() * 9).int(), reduce="prod"), lambda x, y, i, w: x[0, 0].scatter_reduce(0, i[0, 0] * 0, y[0, 0], reduce="prod")]), (draw(4, 3), draw(5, 3) * (draw(5, 3, seed=4) > -1), ints(3, 5, 3), draw(4, 3, seed=6))
+    yield "pdist", Cases([lambda x: F.pdist(x), lambda x: F.pdist(x, 1.0), lambda x: F.pdist(x, 3.0), lambda x: F.pdist(x, float("inf"))]), (draw(5, 3),)
+    yield "stft", Cases([lambda x, w: torch.stft(x, 8, 3, window=w, return_complex=True).abs(), lambda x, w: torch.view_as_real(torch.stft(x[0], 10, 4, 8, w, center=False, normalized=True, return_complex=True)), lambda x, w: torch.view_as_real(torch.stft(x, 7, return_complex=True, onesided=False, window=w[:7]))]), (draw(2, 21), draw(8))
     yield "embedding_frequency", nn.Embedding(9, 4, scale_grad_by_freq=True, padding_idx=1), (ints(9, 4, 3),)
     yield "norm_twice", Net(lambda m, x: m.a(F.relu(m.a(x)))[:, :3] + m.b(x)[:, :3], a=nn.BatchNorm2d(4), b=nn.InstanceNorm2d(4, affine=True, track_running_stats=True)), (image,)
     yield "weight_norm_whole", nn.utils.weight_norm(nn.Linear(6, 3), dim=None), (seq,)
@@ -701,7 +704,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max complex bools bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max groups pdist stft complex bools bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
 
 
 def write_planes(path):

@@ -362,7 +362,7 @@ an_status an_complex_apply(an_build *b, const an_pt2_node *n)
 {
     const char *name = strncmp(n->target, "aten.", 5) == 0 ? n->target + 5 : n->target;
     if (strncmp(name, "_assert_", 8) == 0) return AN_OK;
-    if (n->rule->rule == an_rule_fft) return an_rule_fft(b, n);
+    if (n->rule->rule == an_rule_fft || n->rule->rule == an_rule_stft) return n->rule->rule(b, n);
     const size_t length = strcspn(name, ".") - (n->in_place ? 1 : 0); /* without the underscore */
     for (size_t i = 0; i < AN_COUNT(handlers); i++)
         if (strlen(handlers[i].name) == length && strncmp(name, handlers[i].name, length) == 0)
@@ -542,5 +542,43 @@ an_status an_rule_angle(an_build *b, const an_pt2_node *n)
     an_tensor *below = an_lt_at(AN_AT, x, zero), *pi = an_num(x, b->cx, 3.14159265358979324);
     an_tensor *y = an_where_at(AN_AT, below, pi, zero);
     an_out(b, n, 0, an_where_at(AN_AT, an_ne_at(AN_AT, x, x), x, y));
+    return AN_OK;
+}
+
+/* self [B,L] or [L], n_fft hop_length win_length window normalized onesided return_complex align_to_window: the transform of each frame,
+ * [B,places,frames] */
+an_status an_rule_stft(an_build *b, const an_pt2_node *n)
+{
+    pair x = operand(b, n, 0);
+    if (x.im || an_rank(x.re) < 1 || an_rank(x.re) > 2)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of other than rows of real numbers");
+    if (an_dtype_of(x.re) != AN_F64) x.re = an_as(x.re, AN_F32);
+    const bool alone = an_rank(x.re) == 1, half = an_in_none(n, 6) || an_in_bool(b, n, 6);
+    const int64_t B = alone ? 1 : an_dim(x.re, 0), L = an_dim(x.re, an_rank(x.re) - 1), N = an_in_int(b, n, 1);
+    const int64_t hop = an_in_none(n, 2) ? N / 4 : an_in_int(b, n, 2),
+                  width = an_in_none(n, 3) ? N : an_in_int(b, n, 3);
+    if (N < 1 || N > L || hop < 1 || hop > L || width < 1 || width > N || (!an_in_none(n, 8) && an_in_bool(b, n, 8)))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "frames that do not fit, or align_to_window");
+    const int64_t frames = 1 + (L - N) / hop;
+    an_tensor *first = an_mul_num_at(AN_AT, an_iota_at(AN_AT, b->cx, AN_SHAPE(frames, N), 0), (double)hop);
+    an_tensor *at = an_add_at(AN_AT, first, an_iota_at(AN_AT, b->cx, AN_SHAPE(frames, N), 1));
+    an_tensor *columns = an_transpose_at(AN_AT, an_reshape_at(AN_AT, x.re, AN_SHAPE(B, L)), 0, 1);
+    x.re = an_permute_at(AN_AT, an_rows(columns, at), AN_SHAPE(2, 0, 1));
+    if (an_in_is_tensor(n, 4)) {
+        an_tensor *window = an_as(an_in(b, n, 4), an_dtype_of(x.re));
+        const int64_t left = (N - width) / 2;
+        x.re = an_mul_at(AN_AT, x.re, an_pad_or_cut(window, 0, left, N - width - left));
+    } else if (width < N) {
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "a win_length without a window");
+    }
+    const double scale = an_in_bool(b, n, 5) ? 1 / sqrt((double)N) : 1;
+    AN_TRY(transform(b, &x, 2, N, half ? FFT_TO_HALF : FFT_FORWARD, scale));
+    an_tensor *part[2] = {x.re, x.im};
+    an_shape s = alone ? AN_SHAPE(an_dim(x.re, 2), frames) : AN_SHAPE(B, an_dim(x.re, 2), frames);
+    for (int i = 0; i < 2; i++) part[i] = an_reshape_at(AN_AT, an_transpose_at(AN_AT, part[i], 1, 2), s);
+    if (an_out_used(n, 0) && is_complex(b, n->out[0].value)) return give(b, n, (pair){part[0], part[1]}), AN_OK;
+    s.dim[s.rank++] = 1;
+    for (int i = 0; i < 2; i++) part[i] = an_reshape_at(AN_AT, part[i], s);
+    an_out(b, n, 0, an_concat_at(AN_AT, part, 2, s.rank - 1));
     return AN_OK;
 }

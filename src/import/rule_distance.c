@@ -2,6 +2,7 @@
  * maxima of windows whose sizes differ. */
 #include "import/rules.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- distances */
@@ -62,6 +63,25 @@ an_status an_rule_cdist(an_build *b, const an_pt2_node *n)
     an_tensor *d = NULL;
     AN_TRY(differences(b, n, 0, &d));
     an_out(b, n, 0, length_of(b, d, an_in_float(b, n, 2), false));
+    return AN_OK;
+}
+
+/* self [N,D] p: each pair of rows once, [N (N - 1) / 2] */
+an_status an_rule_pdist(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *rows[2];
+    const int64_t N = an_rank(x) == 2 ? an_dim(x, 0) : 0, pairs = N < 4096 ? N * (N - 1) / 2 : 0;
+    if (pairs < 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "of other than 2 to 4095 rows");
+    int32_t *at = malloc((size_t)pairs * sizeof *at);
+    if (!at) return an_build_refuse(b, AN_E_NOMEM, "no memory for %lld pairs", (long long)pairs);
+    for (int side = 0; side < 2; side++) {
+        int64_t k = 0;
+        for (int32_t i = 0; i < N; i++)
+            for (int32_t j = i + 1; j < N; j++) at[k++] = side ? j : i;
+        rows[side] = an_rows(x, an_constant_at(AN_AT, b->cx, AN_I32, AN_SHAPE(pairs), at));
+    }
+    free(at);
+    an_out(b, n, 0, length_of(b, an_sub_at(AN_AT, rows[0], rows[1]), an_in_float(b, n, 1), false));
     return AN_OK;
 }
 

@@ -490,9 +490,11 @@ static an_tensor *offsets_up_to(an_build *b, an_tensor *offsets, int64_t count)
     return an_sum_at(AN_AT, an_as(an_le_at(AN_AT, offsets, at), AN_I32), AN_AXIS(1), false);
 }
 
-/* Of rows src [M,...] the largest (or least) of each group, ids [M] or of src's shape, as [R,...]: R times as many comparisons as there
- * are elements. -inf (or inf) where a group has none. NULL: too many, or src has 8 axes. */
-static an_tensor *extremes(an_build *b, an_tensor *src, an_tensor *ids, int64_t R, bool least)
+typedef enum group_kind { LARGEST, LEAST, PRODUCT } group_kind;
+
+/* Of rows src [M,...] the largest, the least or the product of each group, ids [M] or of src's shape, as [R,...]: R times as many comparisons as there
+ * are elements. -inf, inf or 1 where a group has none, of integers the least, the largest or 1. NULL: too many, or src has 8 axes. */
+static an_tensor *of_groups(an_build *b, an_tensor *src, an_tensor *ids, int64_t R, group_kind kind)
 {
     const an_shape s = an_shape_of(src);
     an_shape group = {.rank = s.rank + 1, .dim = {R, 1, 1, 1, 1, 1, 1, 1}},
@@ -504,23 +506,48 @@ static an_tensor *extremes(an_build *b, an_tensor *src, an_tensor *ids, int64_t 
     memcpy(each.dim + 1, s.dim, (size_t)s.rank * sizeof s.dim[0]);
     src = an_reshape_at(AN_AT, src, each);
     an_tensor *mine = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, group, 0), at);
-    an_tensor *all = an_where_at(AN_AT, mine, src, an_num(src, b->cx, least ? INFINITY : -INFINITY));
+    const bool least = kind == LEAST, whole = an_dtype_of(src) == AN_I32;
+    const double end = whole ? (least ? INT32_MAX : INT32_MIN) : (least ? INFINITY : -INFINITY);
+    an_tensor *all = an_where_at(AN_AT, mine, src, an_num(src, b->cx, kind == PRODUCT ? 1 : end));
+    if (kind == PRODUCT) {
+        an_shape back = s;
+        back.dim[0] = R;
+        return an_reshape_at(AN_AT, an_product_of_rows(an_axis_last(all, 1), false), back);
+    }
     return least ? an_min_at(AN_AT, all, AN_AXIS(1), false) : an_max_at(AN_AT, all, AN_AXIS(1), false);
 }
 
-/* self dim index src reduce include_self: sums, means or extremes of what goes to one place. */
+/* index [M] of rows as index_reduce has it, for each element of src. */
+static an_tensor *for_each(an_tensor *ids, an_tensor *src, int axis)
+{
+    an_shape s = {.rank = an_rank(src), .dim = {1, 1, 1, 1, 1, 1, 1, 1}};
+    s.dim[axis] = an_count(ids);
+    return an_expand_at(AN_AT, an_reshape_at(AN_AT, ids, s), an_shape_of(src));
+}
+
+/* self dim index src reduce include_self: sums, means, products or extremes of what goes to one place. */
 an_status an_rule_scatter_reduce(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2), *src = an_in(b, n, 3);
     const char *how = n->arg[4].text ? n->arg[4].text : "";
-    const bool sum = strcmp(how, "sum") == 0, mean = strcmp(how, "mean") == 0, least = strcmp(how, "amin") == 0;
+    const bool sum = strcmp(how, "sum") == 0, mean = strcmp(how, "mean") == 0;
+    const group_kind kind = strcmp(how, "amin") == 0 ? LEAST : strcmp(how, "prod") == 0 ? PRODUCT : LARGEST;
     const bool self = an_in_bool(b, n, 5);
-    if (!sum && !mean && !least && strcmp(how, "amax") != 0)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s; sum, mean, amax and amin are known", how);
-    if (an_rank(x) == 0 || !an_is_float(x))
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "of integers, or without an axis");
+    if (!sum && !mean && kind == LARGEST && strcmp(how, "amax") != 0)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s; sum, mean, prod, amax and amin are known", how);
+    const an_shape given = an_shape_of(x);
+    if (given.rank == 0) x = an_reshape_1(x, 1);
+    if (an_rank(ids) == 0) ids = an_reshape_1(ids, 1);
+    if (an_rank(src) == 0) src = an_reshape_1(src, 1);
+    if (!an_is_float(x) && (sum || mean || an_dtype_of(x) == AN_BOOL))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s of integers or bools", how);
     int axis;
     AN_TRY(read_axis(b, n, 1, an_rank(x), &axis));
+    if (strstr(n->target, "index_reduce")) {
+        if (an_rank(ids) != 1 || axis >= an_rank(src) || an_count(ids) != an_dim(src, axis))
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "an index of other than one number a row");
+        ids = for_each(ids, src, axis);
+    }
     const an_shape s = an_shape_of(ids), shape = an_shape_of(x);
     if (s.rank != shape.rank || an_rank(src) != shape.rank)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "an index or a source of other axes than self has");
@@ -528,8 +555,10 @@ an_status an_rule_scatter_reduce(an_build *b, const an_pt2_node *n)
         if (an_dim(src, i) > s.dim[i]) src = an_slice_at(AN_AT, src, i, 0, s.dim[i], 1);
     an_tensor *linear = an_reshape_1(linear_along(b, x, axis, ids), an_count(ids)),
               *flat = an_reshape_1(x, an_count(x));
-    an_tensor *ones = an_full_at(AN_AT, b->cx, an_dtype_of(x), AN_SHAPE(an_count(ids)), 1), *zero = an_num(x, b->cx, 0);
-    an_tensor *hits = an_scatter_add_at(AN_AT, linear, ones, an_count(x)), *none = an_eq_at(AN_AT, hits, zero), *y;
+    const an_dtype counts = an_is_float(x) ? an_dtype_of(x) : AN_F32;
+    an_tensor *ones = an_full_at(AN_AT, b->cx, counts, AN_SHAPE(an_count(ids)), 1);
+    an_tensor *hits = an_scatter_add_at(AN_AT, linear, ones, an_count(x));
+    an_tensor *none = an_eq_at(AN_AT, hits, an_num(hits, b->cx, 0)), *y;
     if (sum || mean) {
         y = an_scatter_add_at(AN_AT, linear, an_reshape_1(src, an_count(ids)), an_count(x));
         if (self) y = an_add_at(AN_AT, flat, y);
@@ -546,12 +575,12 @@ an_status an_rule_scatter_reduce(an_build *b, const an_pt2_node *n)
             rows = an_concat_at(AN_AT, rows_of, 2, 0);
             at = an_concat_at(AN_AT, ids_of, 2, 0);
         }
-        y = extremes(b, rows, at, shape.dim[axis], least);
+        y = of_groups(b, rows, at, shape.dim[axis], kind);
         if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s: 8 axes, or more than 1e9 comparisons", how);
         y = an_reshape_1(axis_back(y, axis), an_count(x));
     }
     if (!self) y = an_where_at(AN_AT, none, flat, y);
-    an_out(b, n, 0, an_reshape_at(AN_AT, y, shape));
+    an_out(b, n, 0, an_reshape_at(AN_AT, y, given));
     return AN_OK;
 }
 
@@ -578,7 +607,7 @@ an_status an_rule_embedding_bag(an_build *b, const an_pt2_node *n)
         rows = an_where_at(AN_AT, pad, an_num(rows, b->cx, mode > 1 ? -INFINITY : 0), rows);
         share = an_where_at(AN_AT, pad, an_num(share, b->cx, 0), share);
     }
-    an_tensor *y = mode > 1 ? extremes(b, rows, bag, B, false) : an_scatter_add_at(AN_AT, bag, rows, B);
+    an_tensor *y = mode > 1 ? of_groups(b, rows, bag, B, LARGEST) : an_scatter_add_at(AN_AT, bag, rows, B);
     if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "maxima: more than 1e9 comparisons");
     if (mode > 1) { /* of no rows */
         an_tensor *none = an_eq_at(AN_AT, y, an_num(y, b->cx, -INFINITY));

@@ -19,7 +19,7 @@ static void what_is_missing_is_named_at_once_with_the_reason(void **unused)
     static const char graph[] =
         GRAPH(META("x", 8, INT(3)) "," META("y", 5, INT(3)) "," META("z", 8, INT(3)) "," META("v", 8, INT(3)),
               NODE("aten.nonzero.default", ARG("self", TENSOR("x")), TENSOR("y")) "," NODE(
-                  "aten.stft.default", ARG("self", TENSOR("x")),
+                  "aten.istft.default", ARG("self", TENSOR("x")),
                   TENSOR("z")) "," NODE("aten.itemize.default", ARG("self", TENSOR("x")), TENSOR("v")),
               IN("x"), OUT("z"));
     function f = {0};
@@ -29,7 +29,7 @@ static void what_is_missing_is_named_at_once_with_the_reason(void **unused)
     assert_null(f.m);
     assert_non_null(strstr(f.why, "3 of 3 kinds of operations are not there"));
     assert_non_null(strstr(f.why, "aten.nonzero.default (its shape depends on data)"));
-    assert_non_null(strstr(f.why, "aten.stft.default (complex numbers)"));
+    assert_non_null(strstr(f.why, "aten.istft.default (complex numbers)"));
     assert_non_null(strstr(f.why, "aten.itemize.default"));
     assert_null(strstr(f.why, "aten.itemize.default ("));
     close_function(&f);
