@@ -144,6 +144,10 @@ equal "$(rate schedule 1) $(rate schedule 8) $(rate schedule 40)" "1.25e-05 0.00
 # shellcheck disable=SC2086
 run pretrain.py 'data_paths=[four1,four2]' epochs=20 eval_interval=20 global_batch_size=20 $little +project_name='My project' run_name=.. --quiet
 code_is 0; is_file checkpoints/My-project/-./step_80.safetensors
+run export checkpoints/My-project/-. layout=torch out=theirs/step_80
+code_is 0; equal "$(grep -A 2 '^data_paths:' theirs/all_config.yaml | tr '\n' ' ')" 'data_paths: - "four1" - "four2" ' "the folders in all_config.yaml"
+run export schedule layout=torch out=theirs/step_40
+code_is 0; equal "$(grep '^lr_warmup_steps' theirs/all_config.yaml)" "lr_warmup_steps: 8" "the warm-up in all_config.yaml"
 # shellcheck disable=SC2086
 run pretrain.py 'data_paths=[four1]' epochs=20 eval_interval=20 global_batch_size=20 $little freeze_weights=True out=frozen --quiet
 code_is 0

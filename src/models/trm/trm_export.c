@@ -121,10 +121,24 @@ static void put_arch(an_text *out, const json_t *settings)
     }
 }
 
+/* The folders of "a", "a,b" or "['a', 'b']" as a list. */
+static void put_folders(an_text *out, const char *data)
+{
+    char name[1024];
+    an_text_puts(out, "data_paths:\n");
+    for (const char *at = data + strspn(data, "[, '\""); *at; at += strspn(at, "], '\"")) {
+        const size_t n = strcspn(at, "],'\"");
+        snprintf(name, sizeof name, "%.*s", (int)AN_MIN(n, sizeof name - 1), at);
+        an_text_puts(out, "- ");
+        an_json_put(out, name);
+        an_text_puts(out, "\n");
+        at += n;
+    }
+}
+
 static void put_rest(an_text *out, const json_t *settings)
 {
     static const char *const names[][2] = {{"learning_rate", "lr"},
-                                           {"warmup_iters", "lr_warmup_steps"},
                                            {"beta1", "beta1"},
                                            {"beta2", "beta2"},
                                            {"weight_decay", "weight_decay"},
@@ -134,17 +148,20 @@ static void put_rest(an_text *out, const json_t *settings)
                                            {"seed", "seed"},
                                            {"ema", "ema"},
                                            {"ema_rate", "ema_rate"}};
+    const json_t *warmup = json_object_get(settings, "warmup_iters");
     const char *data = json_string_value(json_object_get(settings, "data"));
     const double lr = json_number_value(json_object_get(settings, "learning_rate"));
     const int64_t micro = json_integer_value(json_object_get(settings, "batch_size")),
                   micros = json_integer_value(json_object_get(settings, "gradient_accumulation_steps"));
-    if (data) an_text_puts(out, "data_paths:\n- "), an_json_put(out, data), an_text_puts(out, "\n");
+    if (data) put_folders(out, data);
     an_text_puts(out, "data_paths_test: []\nevaluators: []\n");
     if (micro > 0) an_text_printf(out, "global_batch_size: %" PRId64 "\n", micro * (micros > 0 ? micros : 1));
     for (size_t i = 0; i < AN_COUNT(names); i++) {
         const json_t *v = json_object_get(settings, names[i][0]);
         if (v) put_value(out, names[i][1], v);
     }
+    if (warmup) /* a warm-up of w updates reaches the peak at update w there, counted from 1 */
+        an_text_printf(out, "lr_warmup_steps: %" PRId64 "\n", (int64_t)json_integer_value(warmup) + 1);
     if (lr > 0)
         an_text_puts(out, "lr_min_ratio: "), put_real(out, json_number_value(json_object_get(settings, "min_lr")) / lr),
             an_text_puts(out, "\n");
