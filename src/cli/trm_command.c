@@ -100,7 +100,6 @@ static const struct {
              {"evaluators", NULL},
              {"eval_save_outputs", NULL},
              {"min_eval_interval", NULL},
-             {"arch.name", NULL},
              {"arch.loss.name", NULL},
              {"arch.H_layers", NULL},
              {"dataset_type", NULL}};
@@ -135,9 +134,9 @@ static bool is_recursive(const an_model *m)
 /* What is kept of the settings while they are rewritten: some have another name where the task is puzzles, some make up
  * the name of the run's folder. */
 typedef struct schedule {
-    bool puzzles, own;    /* own: the command is this program's, where only a preset made their names possible */
-    double lr, min_ratio; /* of puzzles: -1 where they are not given */
-    bool has_out;
+    bool puzzles, own;      /* own: the command is this program's, where only a preset made their names possible */
+    double lr, min_ratio;   /* of puzzles: -1 where they are not given */
+    bool has_out, has_path; /* has_path: settings come from files */
     const char *data, *run_name, *project; /* as given, owned by the rewritten arguments; NULL: not given */
 } schedule;
 
@@ -165,14 +164,29 @@ static an_status add_schedule(an_err *err, const schedule *s, const char *key, c
     return put_setting(err, out, "eval_epochs", value);
 }
 
-/* arch=trm names what is here; another group is refused. */
+/* arch=trm names what is here; a file of another name has other sizes, and comes with --config-path. */
 static an_status check_group(an_err *err, const char *value)
 {
     char name[32];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(value, "_"), value);
-    if (is_recursive(an_model_find(name)) && !strstr(value, "singlez") && !strstr(value, "hier")) return AN_OK;
-    return an_fail(err, AN_E_USAGE, "arch=%.64s: of TinyRecursiveModels' architectures trm and trm_chat are here",
-                   value);
+    const size_t n = strcspn(value, "_");
+    snprintf(name, sizeof name, "%.*s", (int)AN_MIN(n, sizeof name - 1), value);
+    if (is_recursive(an_model_find(name)) && (is(value + n, "") || is(value + n, "_chat"))) return AN_OK;
+    return an_fail(err, AN_E_USAGE,
+                   "arch=%.64s: of TinyRecursiveModels' architectures trm and trm_chat are here; --config-path DIR "
+                   "takes DIR/arch/%.64s.yaml, whose model is trm with other sizes",
+                   value, value);
+}
+
+/* arch.name, recursive_reasoning.trm@TinyRecursiveReasoningModel_ACTV1: the model, behind the last point before @ or :. */
+static an_status check_model(an_err *err, const char *value)
+{
+    char name[32];
+    const size_t n = strcspn(value, "@:");
+    size_t begin = n;
+    while (begin > 0 && value[begin - 1] != '.') begin--;
+    snprintf(name, sizeof name, "%.*s", (int)AN_MIN(n - begin, sizeof name - 1), value + begin);
+    if (is_recursive(an_model_find(name))) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "arch.name=%.100s: of TinyRecursiveModels' models trm is here", value);
 }
 
 /* Keeps the values that the name of a run's folder is made of: copies, since those of a file are freed before. */
@@ -204,7 +218,8 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     if (!equals || *begin == '-' || n == 0 || n >= sizeof key) return an_argv_add(err, out, argument);
     memcpy(key, begin, n);
     key[n] = 0;
-    if (is(key, "arch")) return check_group(err, equals + 1);
+    if (is(key, "arch")) return s->has_path ? AN_OK : check_group(err, equals + 1);
+    if (is(key, "arch.name")) return check_model(err, equals + 1);
     if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
     AN_TRY(note_folder(err, s, key, equals + 1, out));
     if (is(key, "project_name")) return AN_OK;
@@ -226,7 +241,7 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
 /* ---- the configuration */
 
 typedef struct choice {
-    const char *name, *path; /* of --config-name, --config-path; NULL: not given */
+    const char *name, *path, *arch; /* of --config-name, --config-path, arch=; NULL: not given */
 } choice;
 
 /* --name VALUE or --name=VALUE; *used: arguments taken, 0: it is another one. */
@@ -286,7 +301,7 @@ static an_status add_config(an_err *err, const choice *c, bool trains, schedule 
     }
     if (!c->path) return AN_OK;
     an_argv file = {.argc = 0};
-    an_status status = an_recursive_settings(err, c->path, name, &file, &chat);
+    an_status status = an_recursive_settings(err, c->path, name, c->arch, &file, &chat);
     if (status == AN_OK) status = an_argv_add(err, out, chat ? "cfg_chat" : "cfg_pretrain");
     s->puzzles = !chat;
     for (int i = 0; status == AN_OK && i < file.argc; i++) status = add_setting(err, file.argv[i], s, out);
@@ -336,13 +351,15 @@ static an_status add_folder(an_err *err, const schedule *s, an_argv *out)
 /* The settings of a command that takes those of a run. */
 static an_status add_arguments(an_err *err, int argc, char **argv, int first, bool trains, an_argv *out)
 {
-    choice c = {NULL, NULL};
+    choice c = {NULL, NULL, NULL};
     schedule s = {.lr = 1e-4, .min_ratio = -1, .own = !trains};
     bool theirs = trains;
     for (int i = first, used; i < argc; i += used ? used : 1) {
         AN_TRY(take_choice(err, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &c, &used));
+        if (strncmp(argv[i], "arch=", 5) == 0) c.arch = argv[i] + 5;
         theirs |= used > 0 || (!strchr(argv[i], '=') && is_theirs(preset_of(argv[i]), &s));
     }
+    s.has_path = c.path != NULL;
     const bool has_word = first < argc && argv[first][0] != '-' && !strchr(argv[first], '=');
     if (theirs && !(trains && has_word && !c.name && !c.path)) AN_TRY(add_config(err, &c, trains, &s, out));
     for (int i = first, used; i < argc; i += used ? used : 1) {

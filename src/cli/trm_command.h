@@ -31,8 +31,9 @@ typedef struct an_argv {
 an_status an_recursive_command(an_err *err, int argc, char **argv, an_argv *out);
 
 /* Appends a file's settings to *out as key=value, under TinyRecursiveModels' names, those of `defaults` first; *chat: the
- * settings are of a causal model. */
-an_status an_recursive_settings(an_err *err, const char *folder, const char *name, an_argv *out, bool *chat);
+ * settings are of a causal model. `arch` (NULL: none) is taken in place of the file of that group which they name. */
+an_status an_recursive_settings(an_err *err, const char *folder, const char *name, const char *arch, an_argv *out,
+                                bool *chat);
 
 an_status an_argv_add(an_err *err, an_argv *a, const char *text);
 /* Memory that lives as long as *a; NULL: there is none left. */

@@ -1,7 +1,8 @@
 /* trm_yaml.c: reads the settings files of TinyRecursiveModels (--config-path): a mapping whose `defaults` name files of
  * groups beside it.
  *
- *     defaults: [{arch: trm}, _self_]     arch/trm.yaml, whose keys become arch.KEY
+ *     defaults: [{arch: trm}, _self_]     arch/trm.yaml, whose keys become arch.KEY; _self_ is this file's place
+ *     defaults: [cfg, override arch: big] another choice than the one that cfg makes
  *     lr: 1e-4                            key=value; lists become [a,b], mappings key.key=value
  *
  * ${.key} is the value of a key of the same mapping. Lists of mappings and the group `hydra` configure that
@@ -16,14 +17,22 @@
 #include <string.h>
 #include <yaml.h>
 
-enum { MAX_BYTES = 1 << 20, MAX_DEPTH = 8, MAX_PAIRS = 20000, MAX_FILES = 64, PATH_BYTES = 1024 };
+enum { MAX_BYTES = 1 << 20, MAX_DEPTH = 8, MAX_PAIRS = 20000, MAX_FILES = 64, MAX_CHOICES = 32, PATH_BYTES = 1024 };
+
+/* Which file of a group is taken in place of the one that a file further in names. */
+typedef struct choice {
+    const char *group, *name;
+} choice;
 
 /* What the files that name each other share. */
 typedef struct source {
     const char *folder;
     an_argv *out;
     bool *chat;
-    int files; /* read so far */
+    int files;                  /* read so far */
+    choice choice[MAX_CHOICES]; /* those of files further out, whose documents are still open, first */
+    int n_choices;
+    bool used_first; /* of the choices */
 } source;
 
 typedef struct reader {
@@ -132,14 +141,54 @@ static an_status put_map(an_err *err, reader *r, const char *prefix, yaml_node_t
 
 static an_status read_file(an_err *err, source *from, const char *group, const char *name, int depth);
 
-/* - arch: trm   or   - other_file   or   - _self_ */
-static an_status read_defaults(an_err *err, reader *r, yaml_node_t *list, int depth)
+/* The group that `- override arch: NAME` means; NULL: it is none. */
+static const char *overridden(const char *group)
+{
+    static const char word[] = "override ";
+    if (!group || strncmp(group, word, sizeof word - 1) != 0) return NULL;
+    group += sizeof word - 1;
+    return group + strspn(group, " /");
+}
+
+static an_status note_choices(an_err *err, reader *r, yaml_node_t *list)
+{
+    source *from = r->from;
+    for (yaml_node_item_t *i = list->data.sequence.items.start; i < list->data.sequence.items.top; i++) {
+        yaml_node_t *item = at(r, *i);
+        if (item->type != YAML_MAPPING_NODE) continue;
+        for (yaml_node_pair_t *p = item->data.mapping.pairs.start; p < item->data.mapping.pairs.top; p++) {
+            const char *group = overridden(text_of(at(r, p->key))), *value = text_of(at(r, p->value));
+            if (!group || !value) continue;
+            if (from->n_choices == MAX_CHOICES) return bad(err, r, item, "more overrides than 32");
+            from->choice[from->n_choices++] = (choice){group, value};
+        }
+    }
+    return AN_OK;
+}
+
+static const char *chosen(source *from, const char *group, const char *name)
+{
+    for (int i = 0; i < from->n_choices; i++) {
+        if (strcmp(from->choice[i].group, group) != 0) continue;
+        from->used_first |= i == 0;
+        return from->choice[i].name;
+    }
+    return name;
+}
+
+/* - arch: trm   or   - other_file   or   - _self_, at which *self is set and the keys beside are read */
+static an_status read_defaults(an_err *err, reader *r, yaml_node_t *list, int depth, const char *prefix, bool *self)
 {
     if (list->type != YAML_SEQUENCE_NODE) return bad(err, r, list, "`defaults` is a list");
+    AN_TRY(note_choices(err, r, list));
     for (yaml_node_item_t *i = list->data.sequence.items.start; i < list->data.sequence.items.top; i++) {
         yaml_node_t *item = at(r, *i);
         const char *name = text_of(item);
-        if (name && strcmp(name, "_self_") == 0) continue;
+        if (name && strcmp(name, "_self_") == 0) {
+            *self = true;
+            AN_TRY(put_map(err, r, prefix, yaml_document_get_root_node(&r->document), 0));
+            continue;
+        }
         if (name) {
             AN_TRY(read_file(err, r->from, "", name, depth + 1));
             continue;
@@ -148,7 +197,9 @@ static an_status read_defaults(an_err *err, reader *r, yaml_node_t *list, int de
         for (yaml_node_pair_t *p = item->data.mapping.pairs.start; p < item->data.mapping.pairs.top; p++) {
             const char *group = text_of(at(r, p->key)), *value = text_of(at(r, p->value));
             if (!group || !value) return bad(err, r, item, "`defaults` names files: - group: name");
-            if (is_null(value) || strncmp(group, "override ", 9) == 0) continue;
+            if (overridden(group)) continue;
+            value = chosen(r->from, group, value);
+            if (is_null(value)) continue;
             AN_TRY(read_file(err, r->from, group, value, depth + 1));
         }
     }
@@ -161,9 +212,10 @@ static an_status read_document(an_err *err, reader *r, const char *group, int de
     char prefix[160] = "";
     if (!root || root->type != YAML_MAPPING_NODE) return bad(err, r, root, "settings are a mapping of keys to values");
     yaml_node_t *defaults = find(r, root, "defaults");
-    if (defaults) AN_TRY(read_defaults(err, r, defaults, depth));
+    bool self = false;
     if (*group) snprintf(prefix, sizeof prefix, "%.100s.", group);
-    return put_map(err, r, prefix, root, 0);
+    if (defaults) AN_TRY(read_defaults(err, r, defaults, depth, prefix, &self));
+    return self ? AN_OK : put_map(err, r, prefix, root, 0);
 }
 
 static bool is_name(const char *name)
@@ -211,8 +263,13 @@ static an_status read_file(an_err *err, source *from, const char *group, const c
     return status;
 }
 
-an_status an_recursive_settings(an_err *err, const char *folder, const char *name, an_argv *out, bool *chat)
+an_status an_recursive_settings(an_err *err, const char *folder, const char *name, const char *arch, an_argv *out,
+                                bool *chat)
 {
+    source from = {.folder = folder, .out = out, .chat = chat};
     *chat = false;
-    return read_file(err, &(source){.folder = folder, .out = out, .chat = chat}, "", name, 0);
+    if (arch) from.choice[from.n_choices++] = (choice){"arch", arch};
+    AN_TRY(read_file(err, &from, "", name, 0));
+    if (!arch || from.used_first) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "arch=%.64s: %s/%.64s names no group arch in its defaults", arch, folder, name);
 }

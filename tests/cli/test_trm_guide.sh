@@ -137,6 +137,24 @@ equal "$(sed -n 's/^max_iters: //p' mine/config.yaml) $(sed -n 's/^min_lr: //p' 
 printf 'run_name: named in the file\n' >>config/cfg_mine.yaml
 run pretrain.py --config-path config --config-name cfg_mine device=cpu arch.seq_len=32
 code_is 0; is_file checkpoints/Example-chat-dataset-ACT-torch/named-in-the-file/last.safetensors
+sed 's/hidden_size: 16/hidden_size: 24/' config/arch/trm_chat.yaml >config/arch/trm_wide.yaml
+sed 's/hidden_size: 16/hidden_size: 32/' config/arch/trm_chat.yaml >config/arch/trm_wider.yaml
+sed 's/reasoning.trm:/reasoning.trm_singlez:/' config/arch/trm_chat.yaml >config/arch/trm_other.yaml
+printf 'defaults: [cfg_mine, {override /arch: trm_wide}, _self_]\nlr: 2e-3\n' >config/cfg_wide.yaml
+printf 'defaults: [_self_, {arch: trm_chat}]\ndata_paths: [data/example-chat-dataset]\nglobal_batch_size: 4\nepochs: 1\neval_interval: 1\narch: {hidden_size: 64}\n' >config/cfg_first.yaml
+for case in cfg_wide::24 cfg_wide:arch=trm_wider:32 cfg_mine:arch=trm_wide:24 cfg_first::16; do
+    choice=${case#*:}
+    # shellcheck disable=SC2086
+    run pretrain.py --config-path config --config-name "${case%%:*}" ${choice%:*} out=wide device=cpu arch.seq_len=16 --quiet
+    code_is 0; equal "$(sed -n 's/^arch.hidden_size: //p' wide/config.yaml)" "${case##*:}" "the width of $case"
+    rm -rf wide
+done
+run pretrain.py --config-path config --config-name cfg_mine arch=trm_none out=no
+code_is 2; says stderr "config/arch/trm_none.yaml"
+run pretrain.py --config-path config --config-name cfg_mine arch=trm_other out=no
+code_is 1; says stderr "arch.name=recursive_reasoning.trm_singlez"
+pretrain arch=trm_small
+code_is 1; says stderr "--config-path DIR takes DIR/arch/trm_small.yaml"
 printf 'defaults:\n- cfg_loop\n' >config/cfg_loop.yaml
 run pretrain.py --config-path config --config-name cfg_loop out=no
 code_is 1; says stderr "without end"

@@ -29,7 +29,8 @@ static bool fuzz_one(const char *data, size_t bytes)
     an_err err = {0};
     an_argv a = {.argc = 1, .argv = {(char[]){"anneal"}}};
     bool chat;
-    an_status status = an_recursive_settings(&err, folder(data, bytes), "main", &a, &chat);
+    an_status status =
+        an_recursive_settings(&err, folder(data, bytes), "main", bytes % 3 == 0 ? "trm" : NULL, &a, &chat);
     fuzz_check_sentence(status, &err);
     FUZZ_CHECK(a.argc >= 1 && a.argc <= AN_MAX_ARGUMENTS && a.argv[a.argc] == NULL);
     for (int i = 1; i < a.argc; i++) FUZZ_CHECK(strchr(a.argv[i], '=') != NULL);
