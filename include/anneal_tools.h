@@ -41,6 +41,15 @@ bool an_device_examine(const char *name, an_self_check_fn *tell, void *user);
 /* Tells what connects several devices of this kind, and the library that adds over them. */
 void an_device_links(const char *name, an_self_check_fn *tell, void *user);
 
+/* Instruction sets of a processor, which have one hash but for products of bfloat16 on tile registers. an_device_isa: the context's;
+ * NULL: its device has none to choose from. an_isa_of_bits: the set to open for a run in bfloat16 that began on the set `began`;
+ * NULL: what the device takes by itself has its bits; "": nothing here has. an_isa_rates: each set that runs here, what one core
+ * reaches with it, in GFLOP/s of multiply-adds in registers, and whether it is taken where no isa is given. */
+typedef void an_isa_rate_fn(void *user, const char *isa, double f32_gflops, double bf16_gflops, bool taken);
+const char *an_device_isa(const an_ctx *cx);
+const char *an_isa_of_bits(const char *device, const char *began);
+void an_isa_rates_of(const char *device, an_isa_rate_fn *tell, void *user);
+
 /* A device may have several kernel variants (bodies) of GEMM, which give the same bits: the name of the i-th, NULL past the
  * last or where there is one alone. `use`: the one for GEMMs of `dtype` in plans made from now on. `keep`: what is in use is used by
  * contexts opened later on this machine. */

@@ -132,6 +132,11 @@ static void print_devices(an_text *out, an_text *w, const an_doctor *d)
                        (long long)m->gemm_side, (long long)m->gemm_side, unit * m->gemm_gflops, tera ? "T" : "G",
                        unit * m->gemm_bf16_gflops, m->copy_gbytes);
         end_row(out, "", w);
+        for (int s = 0; s < m->n_isas; s++)
+            an_text_printf(w, "%s%s %.0f and %.0f%s",
+                           s ? ", " : "multiply-adds of one core in GFLOP/s, float32 and bfloat16: ", m->isa[s].name,
+                           m->isa[s].f32_gflops, m->isa[s].bf16_gflops, m->isa[s].taken ? " (taken)" : "");
+        if (m->n_isas) end_row(out, "", w);
         if (!m->driver_bytes) continue;
         an_text_printf(w, "memory %s for programs; beside that driver and libraries (and other programs) hold %s",
                        bytes(m->device_bytes, a), bytes(m->driver_bytes, b));
@@ -199,6 +204,15 @@ static void json_devices(an_text *out, const an_doctor *d)
             an_put_json(out, "gemm_bf16_gflops", m->gemm_bf16_gflops);
             an_put_json(out, "copy_gbytes", m->copy_gbytes);
         }
+        if (m->n_isas) an_text_puts(out, ",\"isas\":[");
+        for (int s = 0; s < m->n_isas; s++) {
+            an_text_puts(out, s ? ",{" : "{");
+            put_pair(out, "isa", m->isa[s].name);
+            an_put_json(out, "f32_gflops", m->isa[s].f32_gflops);
+            an_put_json(out, "bf16_gflops", m->isa[s].bf16_gflops);
+            an_text_printf(out, ",\"taken\":%s}", m->isa[s].taken ? "true" : "false");
+        }
+        if (m->n_isas) an_text_puts(out, "]");
         if (m->driver_bytes)
             an_text_printf(out, ",\"device_bytes\":%llu,\"driver_bytes\":%llu", (unsigned long long)m->device_bytes,
                            (unsigned long long)m->driver_bytes);

@@ -102,6 +102,9 @@ typedef struct an_device_compiler {
     char cache_dir[900], why_cache[512]; /* cache_dir "": no cache, for the reason `why_cache` */
 } an_device_compiler;
 
+/* Receives an instruction set: its name, what one core reaches with it, in GFLOP/s, and whether a device takes it by itself. */
+typedef void an_isa_rate_fn(void *user, const char *isa, double f32_gflops, double bf16_gflops, bool taken);
+
 /* Receives one line of a self-check: what was asked of the driver, what it answered, and whether that is a fault. */
 typedef void an_self_check_fn(void *user, const char *what, const char *found, bool fault);
 
@@ -173,6 +176,11 @@ typedef struct an_backend {
     const char *(*gemm_body)(int i);
     void (*gemm_use)(an_device *d, an_dtype dtype, int i);
     an_status (*gemm_keep)(an_err *err, an_device *d);
+    /* Instruction sets, of a processor: the device's; the one to open for a run of bf16 that began on the set `began` ("": no set
+     * of this processor gives its bits; NULL: what a device takes by itself does, or the name is unknown); all, measured now. */
+    const char *(*isa)(an_device *d);
+    const char *(*isa_as)(const char *began);
+    void (*isa_rates)(an_isa_rate_fn *tell, void *user);
     /* Tells what carries the exchanges of ranks that have such a device each. A fault: they would not train. */
     void (*links)(an_self_check_fn *tell, void *user);
     /* Thermal state (0 nominal to 3 critical) and low-power mode of the machine; -1: not told. False: not known. */

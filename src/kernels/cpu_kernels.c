@@ -34,11 +34,12 @@
     void an_##isa##_draw(const an_init_spec *d, int64_t first, int64_t n, void *out);
 
 /* Tile registers speed up matrix products and attention: such a table takes the rest from another set, declared before it. */
-#define TILE_TABLE(isa, rest, dot)                                                                                     \
+#define TABLE_OF(isa, rest, dot, tiles)                                                                                \
     DECLARE_PRODUCTS(isa)                                                                                              \
     static const an_cpu_kernels table_##isa = {                                                                        \
         #isa,                                                                                                          \
         dot,                                                                                                           \
+        tiles,                                                                                                         \
         an_##isa##_fma_peak,                                                                                           \
         an_##isa##_gemm_or_conv_scratch,                                                                               \
         an_##isa##_conv_planes,                                                                                        \
@@ -50,7 +51,8 @@
         an_##rest##_pool_max_grad,                                                                                     \
         an_##rest##_draw,                                                                                              \
     };
-#define TABLE(isa, dot) DECLARE_REST(isa) TILE_TABLE(isa, isa, dot)
+#define TILE_TABLE(isa, rest, dot) TABLE_OF(isa, rest, dot, true)
+#define TABLE(isa, dot)            DECLARE_REST(isa) TABLE_OF(isa, isa, dot, false)
 
 #ifdef AN_HAVE_ISA_avx512bf16
 TABLE(avx512bf16, true)

@@ -60,8 +60,9 @@ static inline bool an_pool_windows_overlap(const int64_t *attr)
 typedef struct an_cpu_kernels {
     const char *isa; /* "amx", "avx512bf16", "avx512", "avx2", "neon", "portable", "amx_emulated" */
     bool bf16_dot;   /* mul_dtype AN_BF16 runs on a hardware dot product */
-    double (*fma_peak)(an_pool *p, uint8_t mul_dtype,
-                       double seconds); /* measured GFLOP/s of independent FMAs (bf16: dot products) in registers */
+    bool tiles;      /* mul_dtype AN_BF16 adds in the order of tile registers, in hardware or in plain C */
+    /* Measured GFLOP/s of independent FMAs (bf16: dot products) in registers. 0 seconds: a look of under a millisecond. */
+    double (*fma_peak)(an_pool *p, uint8_t mul_dtype, double seconds);
 
     /* Scratch the caller must supply (64-byte aligned), for `threads` threads. */
     size_t (*gemm_scratch)(const an_gemm_spec *s, int threads);
@@ -82,10 +83,9 @@ typedef struct an_cpu_kernels {
     void (*draw)(const an_init_spec *d, int64_t first, int64_t n, void *out); /* elements [first, first + n) */
 } an_cpu_kernels;
 
-/* The best table this processor can run; `name` (NULL: the best) picks one by name, NULL result if it is not runnable
- * here. */
+/* The first table this processor can run; `name` picks one by name, NULL result if it is not runnable here. */
 const an_cpu_kernels *an_cpu_kernels_find(const char *name);
-/* All compiled in, best first; for tests that compare sets. */
+/* All compiled in, the newest instructions first; which is fastest is measured (device/cpu/choose_isa.c). */
 const an_cpu_kernels *const *an_cpu_kernels_all(int *n);
 
 #endif

@@ -202,6 +202,7 @@ static an_status put_device(an_err *err, const an_logbook *b, an_text *out)
     const char *text = an_report_text(b->cx, "device");
     AN_TRY(an_prove_device(err, &same, b->dtype, &proof));
     put_text(out, "device", text ? text : b->device);
+    if (an_device_isa(b->cx)) put_text(out, "isa", an_device_isa(b->cx));
     const bool gpu = an_device_opened(b->cx, &facts) && facts.gpu;
     an_text_printf(out, ",\"built\":%s,\"available\":%s,\"gpu\":%s", proof.built ? "true" : "false",
                    proof.available ? "true" : "false", gpu ? "true" : "false");

@@ -135,6 +135,25 @@ bool an_device_examine(const char *name, an_self_check_fn *tell, void *user)
     return true;
 }
 
+const char *an_device_isa(const an_ctx *cx)
+{
+    return cx && cx->device && cx->backend->isa ? cx->backend->isa(cx->device) : NULL;
+}
+
+const char *an_isa_of_bits(const char *device, const char *began)
+{
+    an_err quiet = {0};
+    const an_backend *b = an_backend_find(&quiet, device);
+    return b && b->isa_as ? b->isa_as(began) : NULL;
+}
+
+void an_isa_rates_of(const char *device, an_isa_rate_fn *tell, void *user)
+{
+    an_err quiet = {0};
+    const an_backend *b = an_backend_find(&quiet, device);
+    if (b && b->isa_rates) b->isa_rates(tell, user);
+}
+
 const char *an_gemm_body(const an_ctx *cx, int i)
 {
     return cx && cx->device && cx->backend->gemm_body ? cx->backend->gemm_body(i) : NULL;

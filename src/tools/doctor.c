@@ -86,6 +86,15 @@ bool an_doctor_faulty(const an_doctor *d)
 
 /* ---- measuring */
 
+static void hear_isa(void *user, const char *isa, double f32_gflops, double bf16_gflops, bool taken)
+{
+    an_measured *m = user;
+    if (m->n_isas == AN_DOCTOR_SETS) return;
+    an_measured_isa *x = &m->isa[m->n_isas++];
+    *x = (an_measured_isa){.f32_gflops = f32_gflops, .bf16_gflops = bf16_gflops, .taken = taken};
+    snprintf(x->name, sizeof x->name, "%s", isa);
+}
+
 static void measure(const an_doctor_options *o, const char *device, an_measured *out)
 {
     an_train_config c;
@@ -108,6 +117,7 @@ static void measure(const an_doctor_options *o, const char *device, an_measured 
     if (status == AN_OK) out->gemm_bf16_gflops = r.gflops;
     if (status == AN_OK) out->driver_bytes = r.driver_bytes;
     if (status == AN_OK && r.driver_bytes) out->device_bytes = r.device_bytes;
+    if (status == AN_OK) an_isa_rates_of(device, hear_isa, out);
     if (status != AN_OK) snprintf(out->fault, sizeof out->fault, "%.500s", err.text);
 }
 

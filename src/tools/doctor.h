@@ -12,11 +12,19 @@
 #include "platform/system_info.h"
 #include <anneal_tools.h>
 
-enum { AN_DOCTOR_DEVICES = 16, AN_DOCTOR_FINDINGS = 24, AN_DOCTOR_LINKS = 24 };
+enum { AN_DOCTOR_DEVICES = 16, AN_DOCTOR_FINDINGS = 24, AN_DOCTOR_LINKS = 24, AN_DOCTOR_SETS = 8 };
+
+typedef struct an_measured_isa {
+    char name[16];
+    double f32_gflops, bf16_gflops; /* of one core's multiply-adds in registers */
+    bool taken;                     /* where no isa= is given */
+} an_measured_isa;
 
 typedef struct an_measured { /* on one device; zeros: not measured */
     double gemm_gflops, gemm_bf16_gflops, copy_gbytes;
     int64_t gemm_side;                   /* of the timed GEMMs */
+    an_measured_isa isa[AN_DOCTOR_SETS]; /* of a processor */
+    int n_isas;
     uint64_t device_bytes, driver_bytes; /* of a GPU: free for programs; held by driver and libraries after a GEMM */
     char fault[512];                     /* why the device does not run; "" */
 } an_measured;

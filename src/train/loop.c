@@ -695,6 +695,26 @@ static void note_task(const loop *l)
     an_text_free(&text);
 }
 
+/* Products of bfloat16 on tile registers round otherwise: a resumed run stays with what it began on, where it can. */
+static void note_isa(const loop *l)
+{
+    char text[400];
+    const char *began = l->r->began_isa, *isa = an_device_isa(l->r->cx), *same = an_isa_of_bits("cpu", began);
+    if (!*began || l->r->cfg.isa[0] || !isa || !same) return;
+    if (*same)
+        snprintf(text, sizeof text,
+                 "the run began on isa=%s and goes on with its bits on %s, though this processor has tile registers; "
+                 "isa=amx is faster and rounds otherwise",
+                 began, isa);
+    else
+        snprintf(
+            text, sizeof text,
+            "the run began on tile registers (isa=%s), which this processor lacks: from here on products in bfloat16 "
+            "round otherwise; isa=amx_emulated would go on with its bits, slowly",
+            began);
+    note(l, text);
+}
+
 static an_status begin_record(an_err *err, loop *l)
 {
     an_text notes = {0};
@@ -707,6 +727,7 @@ static an_status begin_record(an_err *err, loop *l)
     note_task(l);
     note_averages(l);
     note_fresh(l);
+    note_isa(l);
     note_converted(l);
     return status;
 }

@@ -30,6 +30,10 @@ void an_run_state_write(const an_run_state *s, const char *units, an_text *out)
         an_text_printf(out, ",\"%s\":", split_key(split, "xxh3", key));
         an_json_put(out, s->xxh3[split]);
     }
+    if (s->isa[0]) {
+        an_text_puts(out, ",\"isa\":");
+        an_json_put(out, s->isa);
+    }
     an_text_puts(out, "}");
 }
 
@@ -56,6 +60,9 @@ an_status an_run_state_read(an_err *err, const char *path, const char *text, con
         out->counted &= n != NULL;
         copy_hash(json_string_value(json_object_get(j, split_key(split, "xxh3", key))), out->xxh3[split]);
     }
+    const char *isa = json_string_value(json_object_get(j, "isa"));
+    snprintf(out->isa, sizeof out->isa, "%s",
+             isa && strlen(isa) < sizeof out->isa ? isa : ""); /* a longer one is no set's */
     const bool best_is_loss =
         !best || json_is_null(best) || (json_is_number(best) && fabs(json_number_value(best)) <= (double)FLT_MAX);
     json_decref(j);

@@ -1,6 +1,6 @@
 /* run_state.h: how far a run is, as a checkpoint stores it: a line of JSON beside settings and weights.
  *
- *     {"anneal":"0.1.0","step":50,"best_val":4.2,"best_step":40,"train_tokens":9,"val_tokens":1,"train_xxh3":"...","val_xxh3":"..."}
+ *     {"anneal":"0.1.0","step":50,"best_val":4.2,"best_step":40,"train_tokens":9,"val_tokens":1,"train_xxh3":"...","val_xxh3":"...","isa":"avx512"}
  *
  * Owns:      writing and reading it; bounds of what a file from elsewhere may say.
  * Does not:  compare it with the data that are here, or open checkpoints (session.c).
@@ -12,6 +12,8 @@
 
 #include "train/task.h"
 
+enum { AN_ISA_TEXT_BYTES = 16 };
+
 typedef struct an_run_state {
     int64_t step;         /* updates done */
     double best_val;      /* infinity: no evaluation yet */
@@ -20,6 +22,7 @@ typedef struct an_run_state {
     bool counted;         /* the numbers of units are there: nanoGPT's ckpt.pt has none */
     int64_t units[AN_N_SPLITS];
     char xxh3[AN_N_SPLITS][AN_HASH_TEXT_BYTES]; /* of each split's data; "": not stored */
+    char isa[AN_ISA_TEXT_BYTES];                /* of a CPU that multiplied in bfloat16; "": of none */
 } an_run_state;
 
 /* `units`: the task's word, "tokens". */

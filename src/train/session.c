@@ -127,6 +127,13 @@ static an_status check_declared(an_err *err, const an_session *r)
     return AN_OK;
 }
 
+/* The set to open: what isa= says, or what gives the bits that a resumed run in bfloat16 began with; NULL: the device's own choice. */
+static const char *isa_of(const an_session *r)
+{
+    const char *same = r->began_isa[0] ? an_isa_of_bits("cpu", r->began_isa) : NULL;
+    return r->cfg.isa[0] ? r->cfg.isa : same && *same ? same : NULL;
+}
+
 static an_status open_context(an_err *err, an_session *r, bool parameters_given)
 {
     const an_train_config *c = &r->cfg;
@@ -135,7 +142,7 @@ static an_status open_context(an_err *err, an_session *r, bool parameters_given)
     const an_options o = {.device = c->device,
                           .seed = (uint64_t)c->seed,
                           .threads = threads_of(c),
-                          .isa = c->isa[0] ? c->isa : NULL,
+                          .isa = isa_of(r),
                           .cc = c->cc[0] ? c->cc : NULL,
                           .cache_dir = c->cache_dir[0] ? c->cache_dir : NULL,
                           .budget_bytes = device_budget(r),
@@ -394,14 +401,20 @@ static an_status check_data(an_err *err, const char *path, const an_run_state *s
                    path, r->cfg.data, units);
 }
 
-static an_status read_progress(an_err *err, const an_st *from, an_session *r)
+static an_status read_state(an_err *err, const an_st *from, const an_session *r, an_run_state *out)
 {
     const char *path = an_st_path(from), *text = an_st_meta(from, AN_CKPT_STATE);
     if (!text)
         return an_fail(err, AN_E_IO,
                        "%s: the file has weights only, no state of a run; start a new run with init_from=", path);
+    return an_run_state_read(err, path, text, r->cfg.task->units, out);
+}
+
+static an_status read_progress(an_err *err, const an_st *from, an_session *r)
+{
+    const char *path = an_st_path(from);
     an_run_state s;
-    AN_TRY(an_run_state_read(err, path, text, r->cfg.task->units, &s));
+    AN_TRY(read_state(err, from, r, &s));
     r->step = s.step;
     r->best_val = s.best_val;
     r->best_step = s.best_step;
@@ -425,6 +438,11 @@ static an_status open_parts(an_err *err, const an_st *from, const an_st *initial
 {
     AN_TRY(an_task_open(err, &r->cfg, from ? from : initial, flags | (from ? 0 : AN_OPEN_INITIAL), &r->data));
     AN_TRY(an_train_config_check(err, &r->cfg));
+    if (from && !(flags & AN_RUN_PARAMETERS_ONLY) && r->cfg.dtype == AN_BF16) {
+        an_run_state s;
+        AN_TRY(read_state(err, from, r, &s));
+        memcpy(r->began_isa, s.isa, sizeof s.isa);
+    }
     AN_TRY(open_context(err, r, from != NULL));
     if (flags & AN_RUN_PARAMETERS_ONLY) return from ? read_tensors(err, from, r, false, false) : AN_OK;
     for (int split = 0; r->data->loaded && split < AN_N_SPLITS; split++)
@@ -544,6 +562,8 @@ static void state_json(const an_session *r, an_text *out)
                       .counted = true};
     memcpy(s.units, r->data->units, sizeof s.units);
     memcpy(s.xxh3, r->data_xxh3, sizeof s.xxh3);
+    const char *isa = r->cfg.dtype == AN_BF16 ? an_device_isa(r->cx) : NULL;
+    snprintf(s.isa, sizeof s.isa, "%s", isa ? isa : "");
     an_run_state_write(&s, r->cfg.task->units, out);
 }
 

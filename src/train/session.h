@@ -14,6 +14,7 @@
 #include "train/config.h"
 #include "io/checkpoint.h"
 #include "report/metrics.h"
+#include "train/run_state.h"
 #include "train/task.h"
 
 typedef struct an_session {
@@ -32,11 +33,13 @@ typedef struct an_session {
      * each batch of predictions or answers with the rows or boards that are done. */
     void (*tell)(void *arg, int64_t done, int64_t all);
     void *tell_arg;
-    bool data_in_use;   /* a loader thread that hangs reads `data`: closing leaves them (an_loader_close) */
-    an_text fresh;      /* parameters that the weights of init_from= lack or have for another head, ", " between them */
-    int converted;      /* parameters that were read in another dtype than they are kept in (weights_dtype=) */
-    int lock;           /* of the run's folder (run_dir.h), -1: none is held. The caller's */
-    const char *commit; /* of the program, for the logbook; NULL: unknown. The caller's */
+    bool data_in_use; /* a loader thread that hangs reads `data`: closing leaves them (an_loader_close) */
+    an_text fresh;    /* parameters that the weights of init_from= lack or have for another head, ", " between them */
+    char began_isa
+        [AN_ISA_TEXT_BYTES]; /* instruction set of the run that is resumed in bfloat16; "": of none, or isa= is given */
+    int converted;           /* parameters that were read in another dtype than they are kept in (weights_dtype=) */
+    int lock;                /* of the run's folder (run_dir.h), -1: none is held. The caller's */
+    const char *commit;      /* of the program, for the logbook; NULL: unknown. The caller's */
     const struct an_storage *disk; /* of the data, where the caller has looked; NULL: the logbook does. The caller's */
 } an_session;
 

@@ -88,7 +88,7 @@ static size_t scratch_of(const an_target *t, const an_kernel *k)
 
 static int cpu_probe(an_device_info *out)
 {
-    const an_cpu_kernels *t = an_cpu_kernels_find(NULL);
+    const an_cpu_kernels *t = an_isa_taken();
     snprintf(out->name, sizeof out->name, "cpu");
     out->built = out->available = true;
     snprintf(out->reason, sizeof out->reason, "%d cores, %s", an_cores_available(), t->isa);
@@ -106,7 +106,7 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
 {
     an_device *d = calloc(1, sizeof *d);
     if (!d) return an_fail_nomem(err, "the cpu device", sizeof *d);
-    d->builtin = an_cpu_kernels_find(o->isa);
+    d->builtin = o->isa ? an_cpu_kernels_find(o->isa) : an_isa_taken();
     if (!d->builtin) {
         free(d);
         return an_fail(err, AN_E_ENV,
@@ -542,10 +542,15 @@ static void cpu_memory(an_device *d, uint64_t *driver, uint64_t *recommended)
     *recommended = an_memory_bytes();
 }
 
+static const char *cpu_isa(an_device *d)
+{
+    return d->builtin->isa;
+}
+
 static void cpu_find_compiler(const an_device_options *o, an_device_compiler *out)
 {
     an_compiler c;
-    an_compiler_find(&c, o, an_cpu_kernels_find(NULL)->isa);
+    an_compiler_find(&c, o, an_isa_taken()->isa);
     *out = (an_device_compiler){0};
     snprintf(out->path, sizeof out->path, "%s", c.path);
     snprintf(out->why, sizeof out->why, "%s", c.why);
@@ -557,6 +562,9 @@ const an_backend an_backend_cpu = {.name = "cpu",
                                    .binds = true,
                                    .auto_rank = 3,
                                    .find_compiler = cpu_find_compiler,
+                                   .isa = cpu_isa,
+                                   .isa_as = an_isa_as,
+                                   .isa_rates = an_isa_rates,
                                    .probe = cpu_probe,
                                    .open = cpu_open,
                                    .close = cpu_close,

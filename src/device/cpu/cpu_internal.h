@@ -1,5 +1,6 @@
 /* cpu_internal.h: what the files of the CPU backend share.
  *     cpu.c           the backend: memory, and the steps of a plan on a thread pool
+ *     choose_isa.c    the instruction set that a device takes, by its measured rate
  *     compile.c       loop kernels by the system's C compiler, kept in the cache folder
  *     interpreter.c   loop kernels without a compiler: the same bits, slower
  *     library_calls.c library calls: running sums, sorting, scattering
@@ -10,6 +11,13 @@
 
 #include "kernels/cpu_kernels.h"
 #include "device/device.h"
+
+/* The set that a device takes which is not told one, measured once a process. */
+const an_cpu_kernels *an_isa_taken(void);
+/* Of sets by their rates, the first that is near the fastest. */
+int an_isa_choose(const double *gflops, int n);
+const char *an_isa_as(const char *began);
+void an_isa_rates(an_isa_rate_fn *tell, void *user);
 
 /* A compiled loop kernel: computes the rows and columns of the tile. */
 typedef void (*an_loop_fn)(const an_tile *t, void *const *arg);
