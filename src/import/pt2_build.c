@@ -231,10 +231,11 @@ static an_tensor *in_range(const an_build *b, int32_t id, an_tensor *t)
     return below != 0 ? an_add_num_at(AN_AT, t, -below) : t;
 }
 
-/* What only reads elements in another order, of the dtype that they have, leaves them as they are. */
+/* What only reads elements in another order, of the dtype that they have, leaves them as they are. A node that a rule made for a gradient
+ * has no row. */
 static bool moves_only(const an_build *b, const an_pt2_node *n, int32_t id)
 {
-    return n->rule->kind == AN_VIEW && n->arg[0].kind == AN_ARG_TENSOR &&
+    return n->rule && n->rule->kind == AN_VIEW && n->arg[0].kind == AN_ARG_TENSOR &&
            b->g->value[n->arg[0].value].torch_dtype == b->g->value[id].torch_dtype;
 }
 
