@@ -108,7 +108,7 @@ BASE = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_he
 GQA = dict(BASE, num_key_value_heads=2)
 OFF = dict(use_cache=False, attention_dropout=0.0, hidden_dropout=0.0, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0, attention_probs_dropout_prob=0.0,
            hidden_dropout_prob=0.0, dropout=0.0, activation_dropout=0.0, classifier_dropout=0.0, layerdrop=0.0, encoder_layerdrop=0.0, decoder_layerdrop=0.0,
-           dropout_rate=0.0, summary_last_dropout=0.0, drop_path_rate=0.0, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+           dropout_rate=0.0, residual_dropout=0.0, summary_last_dropout=0.0, drop_path_rate=0.0, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 WINDOW = dict(sliding_window=4)
 MOE = dict(num_experts=4, num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, decoder_sparse_step=1)
 CAUSAL = {
@@ -155,6 +155,93 @@ VISION = {
 }
 
 
+# Families beyond those, which nothing here was written for.
+MORE = {
+    "GraniteForCausalLM": GQA,
+    "GraniteMoeForCausalLM": dict(GQA, **MOE),
+    "StableLmForCausalLM": GQA,
+    "CohereForCausalLM": GQA,
+    "Cohere2ForCausalLM": dict(GQA, sliding_window=4),
+    "DeepseekV2ForCausalLM": dict(BASE, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=16, kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8, first_k_dense_replace=1, n_group=1, topk_group=1),
+    "DeepseekV3ForCausalLM": dict(BASE, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=16, kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8, first_k_dense_replace=1, n_group=2, topk_group=1, num_local_experts=4),
+    "GlmForCausalLM": dict(GQA, head_dim=8),
+    "Glm4ForCausalLM": dict(GQA, head_dim=8),
+    "Starcoder2ForCausalLM": GQA,
+    "MptForCausalLM": dict(vocab_size=64, d_model=32, n_heads=4, n_layers=2, max_seq_len=32),
+    "CodeGenForCausalLM": dict(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=32, n_ctx=32, rotary_dim=4),
+    "GPTJForCausalLM": dict(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=32, rotary_dim=4),
+    "GPTNeoForCausalLM": dict(vocab_size=64, hidden_size=32, num_layers=2, num_heads=4, max_position_embeddings=32, attention_types=[[["global", "local"], 1]], window_size=4),
+    "GPTBigCodeForCausalLM": dict(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=32),
+    "NemotronForCausalLM": GQA,
+    "Olmo2ForCausalLM": GQA,
+    "OlmoeForCausalLM": dict(GQA, **MOE),
+    "Exaone4ForCausalLM": dict(GQA, sliding_window=4),
+    "HeliumForCausalLM": dict(GQA, head_dim=8),
+    "PersimmonForCausalLM": BASE,
+    "XGLMForCausalLM": dict(vocab_size=64, d_model=32, num_layers=2, attention_heads=4, ffn_dim=48, max_position_embeddings=32),
+    "BioGptForCausalLM": BASE,
+    "CTRLLMHeadModel": dict(vocab_size=64, n_embd=32, n_layer=2, n_head=4, dff=48, n_positions=32),
+    "OpenAIGPTLMHeadModel": dict(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=32),
+    "GptOssForCausalLM": dict(GQA, head_dim=8, sliding_window=4, **MOE),
+    "Llama4ForCausalLM": dict(GQA, head_dim=8, intermediate_size_mlp=48, attention_chunk_size=4, **MOE),
+    "JambaForCausalLM": dict(GQA, use_mamba_kernels=False, mamba_d_state=4, mamba_dt_rank=2, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1, **MOE),
+    "FalconMambaForCausalLM": dict(vocab_size=64, hidden_size=16, num_hidden_layers=2, state_size=4, time_step_rank=2),
+    "BambaForCausalLM": dict(GQA, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=4, mamba_chunk_size=4, attn_layer_indices=[1]),
+    "Zamba2ForCausalLM": dict(GQA, mamba_d_state=4, n_mamba_heads=4, mamba_headdim=16, mamba_ngroups=1, chunk_size=4, num_mem_blocks=1, hybrid_layer_ids=[1], layers_block_type=["mamba", "hybrid"]),
+    "RecurrentGemmaForCausalLM": dict(vocab_size=64, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48, max_position_embeddings=32, num_key_value_heads=2, head_dim=8, lru_width=32, attention_window_size=8),
+    "ArceeForCausalLM": GQA,
+    "Lfm2ForCausalLM": dict(GQA, layer_types=["conv", "full_attention"], conv_L_cache=3),
+    "Ernie4_5ForCausalLM": GQA,
+    "SeedOssForCausalLM": dict(GQA, head_dim=8, residual_dropout=0.0),
+    "ApertusForCausalLM": GQA,
+    "DogeForCausalLM": GQA,
+    "Qwen3NextForCausalLM": dict(GQA, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8, shared_expert_intermediate_size=16, **MOE),
+    "Gemma4ForCausalLM": dict(GQA, head_dim=8, sliding_window=4),
+    "HunYuanDenseV1ForCausalLM": dict(GQA, head_dim=8),
+    "MiniMaxForCausalLM": dict(GQA, head_dim=8, block_size=4, **MOE),
+    "XLMRobertaXLForMaskedLM": BASE,
+    "FunnelForMaskedLM": dict(vocab_size=64, block_sizes=[1, 1], d_model=32, n_head=4, d_head=8, d_inner=48, num_decoder_layers=1),
+    "BigBirdForMaskedLM": dict(BASE, attention_type="original_full"),
+    "FNetForMaskedLM": BASE,
+    "DebertaForMaskedLM": dict(BASE, relative_attention=True, pos_att_type=["p2c", "c2p"], max_relative_positions=16),
+    "NystromformerForMaskedLM": dict(BASE, segment_means_seq_len=8, num_landmarks=8),
+    "SqueezeBertForMaskedLM": dict(BASE, embedding_size=32, q_groups=2, k_groups=2, v_groups=2, post_attention_groups=1, intermediate_groups=2, output_groups=2),
+    "MobileBertForMaskedLM": dict(BASE, embedding_size=16, intra_bottleneck_size=32, true_hidden_size=32),
+    "MegatronBertForMaskedLM": BASE,
+    "RoFormerForMaskedLM": dict(BASE, embedding_size=32),
+    "ConvBertForMaskedLM": dict(BASE, embedding_size=16, conv_kernel_size=3, head_ratio=2),
+    "LayoutLMForMaskedLM": BASE,
+    "EsmForMaskedLM": dict(BASE, position_embedding_type="rotary", mask_token_id=3),
+    "CamembertForMaskedLM": BASE,
+    "ErnieForMaskedLM": BASE,
+    "NomicBertForMaskedLM": BASE,
+    "LukeForMaskedLM": dict(BASE, entity_vocab_size=8, entity_emb_size=16),
+    "PerceiverForMaskedLM": dict(vocab_size=64, num_latents=4, d_latents=16, d_model=16, num_blocks=1, num_self_attends_per_block=2, num_self_attention_heads=4, num_cross_attention_heads=4, max_position_embeddings=8),
+}
+MORE_VISION = {
+    "DeiTForImageClassification": (dict(BASE, image_size=32, patch_size=8), 32),
+    "BeitForImageClassification": (dict(BASE, image_size=32, patch_size=8, use_relative_position_bias=True), 32),
+    "PvtV2ForImageClassification": (dict(image_size=32, depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 16, 16], num_attention_heads=[1, 2, 2, 2], mlp_ratios=[2, 2, 2, 2]), 32),
+    "MobileViTForImageClassification": (dict(image_size=64, hidden_sizes=[16, 16, 16], neck_hidden_sizes=[8, 8, 8, 8, 8, 8, 16], num_attention_heads=2), 64),
+    "MobileViTV2ForImageClassification": (dict(image_size=64, width_multiplier=0.25), 64),
+    "RegNetForImageClassification": (dict(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], groups_width=4), 32),
+    "DPTForDepthEstimation": (dict(vocab_size=64, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48, max_position_embeddings=32, image_size=32, patch_size=8, backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[8, 8, 8, 8], fusion_hidden_size=8, is_hybrid=False), 32),
+    "PoolFormerForImageClassification": (dict(depths=[1, 1, 1, 1], hidden_sizes=[8, 8, 16, 16]), 32),
+    "ConvNextV2ForImageClassification": (dict(hidden_sizes=[8, 16], depths=[1, 1], num_stages=2), 32),
+    "MobileNetV1ForImageClassification": (dict(image_size=32, depth_multiplier=0.25), 32),
+    "MobileNetV2ForImageClassification": (dict(image_size=32, depth_multiplier=0.25), 32),
+    "BitForImageClassification": (dict(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], num_groups=2), 32),
+    "FocalNetForImageClassification": (dict(image_size=32, embed_dim=8, hidden_sizes=[8, 16], depths=[1, 1], focal_levels=[2, 2], focal_windows=[3, 3]), 32),
+    "Swinv2ForImageClassification": (dict(image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4), 32),
+    "ViTMSNForImageClassification": (dict(BASE, image_size=32, patch_size=8), 32),
+    "Dinov2WithRegistersForImageClassification": (dict(BASE, image_size=28, patch_size=14), 28),
+    "HieraForImageClassification": (dict(image_size=[32, 32], embed_dim=8, depths=[1, 1], num_heads=[1, 2], mlp_ratio=2.0, num_query_pool=1, masked_unit_size=[4, 4]), 32),
+    "TextNetForImageClassification": (dict(), 64),
+    "GLPNForDepthEstimation": (dict(num_encoder_blocks=2, depths=[1, 1], sr_ratios=[4, 2], hidden_sizes=[8, 16], patch_sizes=[7, 3], strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2], decoder_hidden_size=8), 32),
+    "SwiftFormerForImageClassification": (dict(image_size=32, depths=[1, 1, 1, 1], embed_dims=[8, 8, 16, 16], mlp_ratio=2), 32),
+}
+
+
 def transformers_models():
     import transformers as tf
 
@@ -162,7 +249,7 @@ def transformers_models():
         kind = getattr(tf, name)
         known = {**OFF, **settings}
         config = kind.config_class(**known)
-        if "num_local_experts" in settings:
+        if "num_local_experts" in settings or "n_routed_experts" in settings:
             config._experts_implementation = "batched_mm"  # PyTorch's grouped product knows no float64
         torch.manual_seed(0)
         net = no_dropout(kind(config))
@@ -172,9 +259,10 @@ def transformers_models():
         return net
 
     def logits(m, *xs):
-        return m.net(*xs).logits
+        y = m.net(*xs)
+        return y.logits if "logits" in y else y[0]
 
-    for name, settings in {**CAUSAL, **MASKED}.items():
+    for name, settings in {**CAUSAL, **MASKED, **MORE}.items():
         yield name, lambda name=name, settings=settings: (Call(logits, net=make(name, settings)), (ids(64),))
 
     def two(name, settings, fn, *xs):
@@ -191,7 +279,11 @@ def transformers_models():
     yield "Wav2Vec2ForCTC", two("Wav2Vec2ForCTC", w2v, logits, torch.rand(2, 160))
     clip = dict(text_config=dict(BASE, attention_dropout=0.0), vision_config=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8), projection_dim=16)
     yield "CLIPModel", two("CLIPModel", clip, lambda m, x, p: m.net(input_ids=x, pixel_values=p).logits_per_image, ids(64), image(2, 32))
-    for name, (settings, side) in VISION.items():
+    for name in ("HubertForCTC", "Data2VecAudioForCTC", "WavLMForCTC", "UniSpeechForCTC", "SEWForCTC", "Wav2Vec2ConformerForCTC"):
+        yield name, two(name, dict(w2v, squeeze_factor=2) if name == "SEWForCTC" else w2v, logits, torch.rand(2, 160))
+    for name in ("PegasusForConditionalGeneration", "MBartForConditionalGeneration", "MarianMTModel", "BlenderbotForConditionalGeneration", "M2M100ForConditionalGeneration", "MT5ForConditionalGeneration", "UMT5ForConditionalGeneration"):
+        yield name, two(name, t5 if "T5" in name else bart, lambda m, x, y: m.net(input_ids=x, decoder_input_ids=y).logits, ids(64), ids(64, 2, 6))
+    for name, (settings, side) in {**VISION, **MORE_VISION}.items():
         yield name, lambda name=name, settings=settings, side=side: (Call(logits, net=make(name, settings)), (image(2, side),))
 
 
