@@ -77,7 +77,8 @@ bool an_module_attn_packed(const an_attn_spec *s, bool grad)
 bool an_module_attn_mask(const an_attn_spec *s, bool grad)
 {
     const int64_t heads = (int64_t)s->B * s->H;
-    return s->dropout > 0 && !(grad && AN_HOPPER_BACK(heads, s->D) == AN_SHARED_PASS) &&
+    return s->dropout > 0 &&
+           !(grad && AN_HOPPER_CHUNKS(s->D) == 1 && AN_HOPPER_BACK(heads, s->T, s->D) == AN_SHARED_PASS) &&
            AN_MASK_ONE(heads, s->T, s->S) <= (int64_t)1 << 28;
 }
 
@@ -123,7 +124,7 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
         t->threads = 128;
         t->bm = 64;
         t->bn = 128 / 8;
-        t->bk = grad ? AN_HOPPER_BACK(s->B * s->H, s->D) : AN_HOPPER_FORWARD_OF(s->B * s->H, s->T, s->D);
+        t->bk = grad ? AN_HOPPER_BACK(s->B * s->H, s->T, s->D) : AN_HOPPER_FORWARD_OF(s->B * s->H, s->T, s->D);
         t->mask = an_module_attn_mask(s, grad);
         t->dc = 16; /* unused, as is bm */
         t->cols = 64;

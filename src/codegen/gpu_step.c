@@ -156,7 +156,9 @@ static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_a
 static int64_t packed_at(const an_attn_spec *a, bool grad)
 {
     const int64_t heads = (int64_t)a->H * a->B;
-    return grad ? 4 * an_round_up(AN_HOPPER_WORDS(AN_HOPPER_BACK(heads, a->D), heads, a->T), 4) : 0;
+    return grad ? 4 * an_round_up(
+                          AN_HOPPER_WORDS(AN_HOPPER_BACK(heads, a->T, a->D), heads, a->T, AN_HOPPER_CHUNKS(a->D)), 4)
+                : 0;
 }
 /* Byte of the scratch where tensor 0 to 3 (q, k, v, do) is packed, 4: where they end. */
 static int64_t packed_tensor(const an_attn_spec *a, bool grad, int tensor)
@@ -187,8 +189,8 @@ static int64_t mask_at(const an_attn_spec *a, bool grad)
 static int64_t mask_bytes(const an_attn_spec *a, bool grad)
 {
     const int64_t heads = (int64_t)a->B * a->H;
-    return AN_MASK_BYTES(grad ? AN_HOPPER_BACK(heads, a->D) : AN_HOPPER_FORWARD_OF(heads, a->T, a->D), heads, a->T,
-                         a->S);
+    return AN_MASK_BYTES(grad ? AN_HOPPER_BACK(heads, a->T, a->D) : AN_HOPPER_FORWARD_OF(heads, a->T, a->D), heads,
+                         a->T, a->S);
 }
 static const char *mask_launch(an_gpu_step *out, const an_plan_step *s, const an_attn_spec *a, const an_tiles *t,
                                int rng, bool grad)
@@ -257,7 +259,7 @@ static const char *whole_launch(an_gpu_step *out, const char *entry, const an_at
 }
 
 /* Three launches: delta = the sums of o * do along a head (one number a query), dq over blocks of queries, dk and dv over blocks
- * of keys. The kernels of sm_90a for heads of up to 64, and in tf32 that for many heads, make dq, dk and dv in one. */
+ * of keys. Most of the kernels of sm_90a for heads of up to 128, and in tf32 that for many heads, make dq, dk and dv in one. */
 static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
                                   an_gpu_step *out)
 {

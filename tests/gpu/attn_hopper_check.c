@@ -152,10 +152,10 @@ static void store_mask(const body *k, const attn_case *c, buffers *b, int backwa
 /* ---------------------------------------------------------------------------------------------- right? */
 
 /* What any of the passes needs. */
-static an_i64 scratch_words(size_t heads, int T)
+static an_i64 scratch_words(size_t heads, int T, int D)
 {
-    const an_i64 whole = AN_HOPPER_WORDS(AN_WHOLE_PASS, (an_i64)heads, T),
-                 shared = AN_HOPPER_WORDS(AN_SHARED_PASS, (an_i64)heads, T);
+    const an_i64 whole = AN_HOPPER_WORDS(AN_WHOLE_PASS, (an_i64)heads, T, 1),
+                 shared = AN_HOPPER_WORDS(AN_SHARED_PASS, (an_i64)heads, T, AN_HOPPER_CHUNKS(D));
     return whole > shared ? whole : shared;
 }
 
@@ -178,7 +178,7 @@ static buffers upload(const attn_case *c)
     }
     const size_t heads = (size_t)c->B * (size_t)c->H;
     b.lse = cuda_new(heads * (size_t)c->T * sizeof(float), NULL);
-    b.delta = cuda_new((size_t)scratch_words(heads, c->T) * sizeof(float), NULL);
+    b.delta = cuda_new((size_t)scratch_words(heads, c->T, c->D) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
     b.packed = cuda_new(2 * (size_t)AN_HOPPER_PACKED_AT(c->args, c->D, 4), NULL);
     b.mask = mask_new(c);
@@ -270,13 +270,19 @@ static int check_short(int D, int causal, int dropout, int mask)
     return wrong;
 }
 
+/* Whether heads of D columns have such a backward pass. */
+static int is_pass_of(int D, int pass)
+{
+    return pass == AN_WHOLE_PASS ? D <= 64 : pass == AN_SHARED_PASS ? D <= 128 : D > 64;
+}
+
 static int check_head(int D)
 {
     const int some = D % 64 != 0, passes[] = {AN_WHOLE_PASS, AN_SHARED_PASS, AN_DKV_PASS};
     int wrong = 0;
     for (int i = 0; i < 3; i++)
         for (int variant = 0; variant < 4; variant++)
-            if ((D > 64) == (passes[i] == AN_DKV_PASS) && (!some || variant == 0 || variant == 3))
+            if (is_pass_of(D, passes[i]) && (!some || variant == 0 || variant == 3))
                 wrong += check_all(D, passes[i], variant & 1, variant >> 1, 0, some) +
                          (variant > 1 ? check_all(D, passes[i], variant & 1, 1, 1, some) : 0);
     for (int variant = 0; variant < 6 && D <= 64; variant++)
@@ -315,7 +321,7 @@ static buffers upload_model(attn_case *c)
     free(host);
     const size_t heads = B * (size_t)c->H;
     b.lse = cuda_new(heads * (size_t)c->T * sizeof(float), NULL);
-    b.delta = cuda_new((size_t)scratch_words(heads, c->T) * sizeof(float), NULL);
+    b.delta = cuda_new((size_t)scratch_words(heads, c->T, c->D) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
     b.packed = cuda_new(2 * (size_t)AN_HOPPER_PACKED_AT(c->args, c->D, 4), NULL);
     b.mask = mask_new(c);
@@ -338,8 +344,7 @@ static void time_model(attn_case c)
         float best[2] = {0}; /* forward, all of backward */
         body k = {.hopper = back >= 0, .back = back, .D = c.D, .vec = vec_of(c.D), .mask = mask};
         if (mask && c.p <= 0) continue;
-        if (back < 0 ? c.D % 16 != 0 && c.D <= 128 : back == AN_FORWARD_PASS || (c.D > 64) != (back == AN_DKV_PASS))
-            continue;
+        if (back < 0 ? c.D % 16 != 0 && c.D <= 128 : back == AN_FORWARD_PASS || !is_pass_of(c.D, back)) continue;
         build(&k, 1, c.p > 0);
         for (int round = 0; round < ROUNDS; round++)
             for (int backward = 0; backward < 2; backward++) {
@@ -383,6 +388,11 @@ int main(int argc, char **argv)
                                        {.B = 32, .H = 3, .T = 1021, .D = 201},
                                        {.B = 4, .H = 16, .T = 512, .D = 128, .p = 0.2f},
                                        {.B = 1, .H = 6, .T = 16384, .D = 128},
+                                       {.B = 2, .H = 15, .T = 15183, .D = 128},
+                                       {.B = 2, .H = 12, .T = 2747, .D = 128},
+                                       {.B = 1, .H = 19, .T = 16384, .D = 100},
+                                       {.B = 25, .H = 13, .T = 643, .D = 100},
+                                       {.B = 3, .H = 9, .T = 4711, .D = 80},
                                        {.B = 32, .H = 6, .T = 1021, .D = 65},
                                        {.B = 5, .H = 14, .T = 2876, .D = 48, .p = 0.2f},
                                        {.B = 1, .H = 9, .T = 14316, .D = 65, .p = 0.1f},

@@ -110,7 +110,8 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
                                 {128, 8, AN_DKV_PASS},     {128, 8, AN_FORWARD_PASS}, {65, 1, AN_DKV_PASS},
                                 {65, 1, AN_FORWARD_PASS},  {20, 1, AN_SHARED_PASS},   {256, 8, AN_DKV_PASS},
                                 {256, 8, AN_FORWARD_PASS}, {130, 1, AN_DKV_PASS},     {64, 8, AN_SHORT_PASS},
-                                {33, 1, AN_SHORT_PASS},    {8, 8, AN_SHARED_PASS},    {32, 8, AN_WHOLE_PASS}};
+                                {33, 1, AN_SHORT_PASS},    {8, 8, AN_SHARED_PASS},    {32, 8, AN_WHOLE_PASS},
+                                {128, 8, AN_SHARED_PASS},  {65, 1, AN_SHARED_PASS}};
     (void)state;
     if (!compiler.library) test_skip(NVRTC_ABSENT);
     for (int variant = 0; variant < 4 * (int)COUNT_OF(of); variant++) {

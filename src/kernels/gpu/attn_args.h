@@ -23,14 +23,15 @@ struct an_attn_args {
  *     AN_FORWARD_PASS  holds queries, streams K and V
  *     AN_SHORT_PASS    the same for many heads of one chunk and up to 128 queries: two heads at a time, two warpgroups each
  *     AN_WHOLE_PASS    dq, dk, dv, five GEMMs: holds K and V, streams Q and dO; a thread block takes whole heads
- *     AN_SHARED_PASS   the same, but thread blocks share a head, and add to its dq in a fixed order
+ *     AN_SHARED_PASS   the same, but thread blocks share a head, and add to its dq in a fixed order; of one chunk or two
  *     AN_DKV_PASS      dk and dv: holds K and V, streams Q and dO          four GEMMs
  *     AN_DQ_PASS       dq: holds Q and dO, streams K and V                 three GEMMs
  *
  *     WIDE     heads of more than 128 columns: their tiles fill the shared memory, and the sums of one result a warpgroup's registers. So
  *              the ring streams single tiles instead of pairs, and dk and dv of the same 64 keys are a warpgroup each, five GEMMs
  *     GROUPS   of 64 rows that are held at a time
- *     WORKERS  warpgroups that read them, without that of dq
+ *     WORKERS  warpgroups that read them
+ *     THIRD    and one that makes dq alone: beside the sums of two chunks it has no registers, and the workers make dq
  *     STAGES   of the ring through which tiles of the other side are streamed
  *     SLOTS    buffers for the held rows, so that, where there are two, the next block's are copied while this one is worked on
  * Dynamic shared memory: tiles, two f32 (lse, delta) for each streamed query, barriers. Measured choice: bench/cuda/README.md. */
@@ -55,39 +56,43 @@ struct an_attn_args {
                        : (AN_HOPPER_FORWARD(pass) ? ((c) == 1 ? 4 : 3) : (pass) == AN_DQ_PASS && (c) == 1 ? 3 : 2))
 #define AN_HOPPER_WORKERS(pass, c) (AN_HOPPER_GROUPS(pass, c) + AN_HOPPER_APART(pass, c))
 #define AN_HOPPER_ROWS(pass, c)    (64 * AN_HOPPER_GROUPS(pass, c))
-#define AN_HOPPER_THREADS(pass, c) (128 * (AN_HOPPER_WORKERS(pass, c) + 1 + AN_HOPPER_FIVE(pass)))
+#define AN_HOPPER_THIRD(pass, c) (AN_HOPPER_FIVE(pass) && (c) == 1)
+#define AN_HOPPER_THREADS(pass, c) (128 * (AN_HOPPER_WORKERS(pass, c) + 1 + AN_HOPPER_THIRD(pass, c)))
 #define AN_HOPPER_STAGES(pass, c)                                                                                      \
     (AN_HOPPER_WIDE(c) ? ((c) == 4 && (pass) == AN_DQ_PASS ? 3 : 5)                                                    \
      : (c) == 1        ? (AN_HOPPER_FIVE(pass) ? 4 : 6)                                                                \
-                       : ((pass) == AN_FORWARD_PASS ? 4 : 3))
+                       : ((pass) == AN_FORWARD_PASS ? 4 : AN_HOPPER_FIVE(pass) ? 2 : 3))
 #define AN_HOPPER_PER_STAGE(c)  (AN_HOPPER_WIDE(c) ? 1 : 2) /* tiles */
-#define AN_HOPPER_SLOTS(pass, c) ((c) == 4 || ((c) == 3 && (pass) == AN_DQ_PASS) ? 1 : 2)
+#define AN_HOPPER_SLOTS(pass, c)                                                                                       \
+    ((c) == 4 || ((c) == 3 && (pass) == AN_DQ_PASS) || ((c) == 2 && AN_HOPPER_FIVE(pass)) ? 1 : 2)
 #define AN_HOPPER_HELD(pass)    (AN_HOPPER_FORWARD(pass) ? 1 : 2) /* tensors */
 #define AN_HOPPER_SHARED(pass, c)                                                                                      \
     ((AN_HOPPER_SLOTS(pass, c) * AN_HOPPER_HELD(pass) * AN_HOPPER_GROUPS(pass, c) +                                    \
       AN_HOPPER_PER_STAGE(c) * AN_HOPPER_STAGES(pass, c)) * (c) * AN_HOPPER_TILE +                                     \
-     AN_HOPPER_FIVE(pass) * (4 + 2 * AN_HOPPER_NEAR) * AN_HOPPER_TILE +                                                \
+     AN_HOPPER_FIVE(pass) * (4 + 2 * (c) * AN_HOPPER_NEAR(c)) * AN_HOPPER_TILE +                                       \
      AN_HOPPER_KEYS(pass) * 512 * AN_HOPPER_STAGES(pass, c) + 256)
-/* Which of the backward passes: heads wider than 64 have no registers for five GEMMs. Where thread blocks take whole heads, the last round
- * of AN_HOPPER_GRID may be nearly empty; where they share them, it is full, but a head takes up to 1.2 times as long. */
+/* Which of the backward passes. Heads of 65 to 128 in short sequences spend too long on filling and emptying the one place of their keys, wider ones
+ * have no registers for five GEMMs. Where thread blocks take whole heads, the last round of AN_HOPPER_GRID may be nearly empty; where they share
+ * them, it is full, but a head takes up to 1.2 times as long. */
 #define AN_HOPPER_GRID      132 /* multiprocessors of an H100 SXM and of an H200 */
 #define AN_HOPPER_ROUNDS(h) (((h) + AN_HOPPER_GRID - 1) / AN_HOPPER_GRID)
-#define AN_HOPPER_BACK(heads, d)                                                                                       \
-    (AN_HOPPER_CHUNKS(d) > 1                                         ? AN_DKV_PASS                                     \
+#define AN_HOPPER_BACK(heads, T, d)                                                                                    \
+    (AN_HOPPER_CHUNKS(d) > 2                                         ? AN_DKV_PASS                                     \
+     : AN_HOPPER_CHUNKS(d) == 2                                      ? ((T) < 640 ? AN_DKV_PASS : AN_SHARED_PASS)      \
      : 5 * (heads) < 4 * AN_HOPPER_GRID * AN_HOPPER_ROUNDS(heads)    ? AN_SHARED_PASS                                  \
                                                                      : AN_WHOLE_PASS)
 /* Scratch of the backward passes, in words: delta, a number a query; then, for those with five GEMMs, aligned to 4 words, sums of dq, 4096
- * words a tile of 64 queries, of every head, or of every thread block of AN_WHOLE_PASS, of which there are at most AN_HOPPER_GRID (sums of a
+ * words a chunk of a tile of 64 queries, of every head, or of every thread block of AN_WHOLE_PASS, of which there are at most AN_HOPPER_GRID (sums of a
  * head's last AN_HOPPER_NEAR query tiles are in shared memory); then for AN_SHARED_PASS the next block of keys to take, and how many have
  * been added to each tile of queries. */
-#define AN_HOPPER_NEAR              4
+#define AN_HOPPER_NEAR(c)           ((c) == 1 ? 4 : 2)
 #define AN_HOPPER_QUERY_TILES(T)    (((T) + 63) / 64)
 #define AN_HOPPER_SUMS_AT(heads, T) (((an_i64)(heads) * (T) + 3) / 4 * 4)
-#define AN_HOPPER_COUNTS_AT(heads, T)                                                                                  \
-    (AN_HOPPER_SUMS_AT(heads, T) + (an_i64)(heads) * AN_HOPPER_QUERY_TILES(T) * 4096)
+#define AN_HOPPER_COUNTS_AT(heads, T, c)                                                                               \
+    (AN_HOPPER_SUMS_AT(heads, T) + (an_i64)(heads) * AN_HOPPER_QUERY_TILES(T) * 4096 * (c))
 #define AN_HOPPER_COUNTS(heads, T) ((an_i64)(heads) * AN_HOPPER_QUERY_TILES(T) + 1)
-#define AN_HOPPER_WORDS(pass, heads, T)                                                                                \
-    ((pass) == AN_SHARED_PASS  ? AN_HOPPER_COUNTS_AT(heads, T) + AN_HOPPER_COUNTS(heads, T)                            \
+#define AN_HOPPER_WORDS(pass, heads, T, c)                                                                             \
+    ((pass) == AN_SHARED_PASS  ? AN_HOPPER_COUNTS_AT(heads, T, c) + AN_HOPPER_COUNTS(heads, T)                         \
      : (pass) == AN_WHOLE_PASS ? AN_HOPPER_SUMS_AT(heads, T) + (an_i64)((heads) < AN_HOPPER_GRID ? (heads) : AN_HOPPER_GRID) * \
                                                                    AN_HOPPER_QUERY_TILES(T) * 4096                     \
                                : (an_i64)(heads) * (T))
