@@ -163,17 +163,23 @@ static an_status settle(an_err *err, an_train_config *c, const char *key, int64_
                    key, (long long)have, (long long)*size, key);
 }
 
-/* Updates in so many epochs over the files; `key` names them in a sentence. */
-static an_status count_updates(an_err *err, const an_train_config *c, const puzzle_data *d, const char *key,
-                               int64_t epochs, int64_t *updates)
+/* `key` has the value `epochs`. */
+static an_status check_passes(an_err *err, const an_train_config *c, const char *key, int64_t epochs)
+{
+    const int64_t per_pass = settings_of(c)->epochs_per_pass;
+    if (epochs % per_pass == 0) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "%s=%lld epochs_per_pass=%lld: not a whole number of passes", key,
+                   (long long)epochs, (long long)per_pass);
+}
+
+/* Updates in so many epochs over the files. */
+static an_status count_updates(an_err *err, const an_train_config *c, const puzzle_data *d, int64_t epochs,
+                               int64_t *updates)
 {
     const int64_t per_pass = settings_of(c)->epochs_per_pass;
     const an_puzzle_order o = {.seed = (uint64_t)c->seed,
                                .per_update = c->batch_size * c->gradient_accumulation_steps,
                                .epochs_per_pass = per_pass};
-    if (epochs % per_pass)
-        return an_fail(err, AN_E_USAGE, "%s=%lld epochs_per_pass=%lld: not a whole number of passes", key,
-                       (long long)epochs, (long long)per_pass);
     return an_puzzle_set_updates(err, d->set[AN_TRAIN], &o, epochs / per_pass, updates);
 }
 
@@ -185,12 +191,17 @@ static int64_t count_made(const an_train_config *c, const puzzle_data *d, int64_
     return made > 1 ? (int64_t)AN_MIN(made, 1e15) : 1;
 }
 
+/* Where a batch is larger than the training split, as that of an evaluation may be, the interval stays: whoever trains is
+ * told elsewhere. */
 static an_status settle_evaluations(an_err *err, an_train_config *c, const puzzle_data *d)
 {
     const int64_t epochs = settings_of(c)->eval_epochs;
     int64_t updates = 0;
     if (epochs > 0 && d->head.loaded && d->made.side) updates = count_made(c, d, epochs);
-    if (epochs > 0 && d->set[AN_TRAIN]) AN_TRY(count_updates(err, c, d, "eval_epochs", epochs, &updates));
+    if (epochs > 0 && d->set[AN_TRAIN]) {
+        AN_TRY(check_passes(err, c, "eval_epochs", epochs));
+        if (count_updates(NULL, c, d, epochs, &updates) != AN_OK) return AN_OK;
+    }
     if (updates > 0) c->eval_interval = updates;
     return AN_OK;
 }
@@ -205,7 +216,8 @@ static an_status settle_epochs(an_err *err, an_train_config *c, const puzzle_dat
     if (c->epochs == 0 || !d->set[AN_TRAIN]) return AN_OK;
     const an_puzzle_meta *m = an_puzzle_set_meta(d->set[AN_TRAIN]);
     int64_t updates;
-    AN_TRY(count_updates(err, c, d, "epochs", c->epochs, &updates));
+    AN_TRY(check_passes(err, c, "epochs", c->epochs));
+    AN_TRY(count_updates(err, c, d, c->epochs, &updates));
     const double total = (double)c->epochs * (double)m->total_groups * m->mean_puzzle_examples / (double)batch;
     if (updates < 1)
         return an_fail(err, AN_E_DATA, "data=%s: %lld epochs make no batch of %lld", c->data, (long long)c->epochs,
