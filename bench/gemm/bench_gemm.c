@@ -140,7 +140,7 @@ static void call(bench *t, const an_gemm_spec *s)
     void *const args[] = {next_of(t->a, t->a_size, (int64_t)s->m * s->k, i),
                           next_of(t->b, t->b_size, (int64_t)s->k * s->n, i),
                           next_of(t->c, t->c_size, (int64_t)s->m * s->n, i)};
-    t->o->isa->gemm(s, args, t->scratch, NULL, NULL, t->pool);
+    t->o->isa->gemm(s, args, t->scratch, NULL, t->pool);
 }
 
 /* GFLOP/s of one GEMM, repeated for about o->seconds; of its fastest call with o->best. */
@@ -321,7 +321,7 @@ static double best_seconds(rung_fn fn, const an_cpu_kernels *isa, const an_gemm_
         if (fn)
             fn(abc[0], abc[1], abc[2]);
         else
-            isa->gemm(s, (void *const[]){abc[0], abc[1], abc[2]}, scratch, NULL, NULL, NULL);
+            isa->gemm(s, (void *const[]){abc[0], abc[1], abc[2]}, scratch, NULL, NULL);
         best = AN_MIN(best, an_seconds() - begin);
     }
     return best;

@@ -20,8 +20,8 @@
     double an_##isa##_fma_peak(an_pool *p, uint8_t mul_dtype, double seconds);                                         \
     size_t an_##isa##_gemm_or_conv_scratch(const an_gemm_spec *s, int threads);                                        \
     bool an_##isa##_conv_planes(const an_gemm_spec *s);                                                                \
-    void an_##isa##_gemm_or_conv(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi,          \
-                                 void *user, an_pool *p);                                                              \
+    void an_##isa##_gemm_or_conv(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi,      \
+                                 an_pool *p);                                                                          \
     size_t an_##isa##_attn_scratch(const an_attn_spec *s, bool backward, int threads);                                 \
     void an_##isa##_attn_forward(const an_attn_spec *s, void *const *args, const float *const *tables, void *scratch,  \
                                  an_pool *p);                                                                          \

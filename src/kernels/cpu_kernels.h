@@ -29,6 +29,22 @@ typedef struct an_tile {
 } an_tile;
 typedef void (*an_epilogue_fn)(const an_tile *tile, void *user);
 
+/* An epilogue, and arrays that it reads or writes beside each element of its tile: element (i, j) of the result has `size` bytes at
+ * at + i * row + j * size. A GEMM asks for them while it multiplies. */
+enum {
+    AN_EPILOGUE_COLUMNS = 128, /* of a tile, at most */
+    AN_EPILOGUE_ARRAYS = 8     /* at most; of more the others are not asked for */
+};
+typedef struct an_epilogue {
+    an_epilogue_fn fn;
+    void *user;
+    int n_arrays;
+    struct {
+        uintptr_t at;
+        int64_t row, size;
+    } array[AN_EPILOGUE_ARRAYS];
+} an_epilogue;
+
 /* Initial values of a tensor: element i is a function of (key, stream, i), see base/rng.h. */
 typedef enum an_draw_kind {
     AN_DRAW_CONSTANT = 1,
@@ -67,7 +83,8 @@ typedef struct an_cpu_kernels {
     /* Scratch the caller must supply (64-byte aligned), for `threads` threads. */
     size_t (*gemm_scratch)(const an_gemm_spec *s, int threads);
     bool (*conv_planes)(const an_gemm_spec *s); /* the operands of this convolution may lie in planes */
-    void (*gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user, an_pool *p);
+    void (*gemm)(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi,
+                 an_pool *p); /* epi: or NULL */
 
     /* tables: cosines and sines of rotated attention (ir/plan.h); NULL, or two NULLs: it is not. */
     size_t (*attn_scratch)(const an_attn_spec *s, bool backward, int threads);

@@ -191,7 +191,7 @@ static void run(conv *t, const an_cpu_kernels *isa, an_pool *pool, int threads)
     assert_non_null(scratch);
     uint8_t *image = t->image + MARGIN * size, *other = t->other + MARGIN * size;
     void *args[3] = {t->window_b ? other : image, t->window_b ? image : other, t->c[1] + MARGIN};
-    isa->gemm(&t->s, args, scratch, NULL, NULL, pool);
+    isa->gemm(&t->s, args, scratch, NULL, pool);
     free(scratch);
 }
 

@@ -348,6 +348,31 @@ static void run_epilogue(const an_tile *t, void *user)
     an_interp_run(r->p, t, r->arg, r->e->own + r->e->own_bytes * (size_t)t->thread);
 }
 
+/* The arrays of a kernel whose elements lie beside those of its tile, in rows longer than the tile's: of shorter ones the hardware foresees
+ * what is read. */
+static an_epilogue epilogue_of(epilogue_run *r)
+{
+    an_epilogue e = {.fn = run_epilogue, .user = r};
+    for (int i = 0; i < r->p->n_ins && e.n_arrays < AN_EPILOGUE_ARRAYS; i++) {
+        const an_ins *in = &r->p->ins[i];
+        int64_t row, col;
+        const bool load = in->kind == AN_INS_LOAD && in->a < 0;
+        if ((!load && in->kind != AN_INS_STORE) || in->guard >= 0) continue;
+        if (!an_ix_stride(&r->p->ix, in->ix, AN_VAR_ROW, &row) || !an_ix_stride(&r->p->ix, in->ix, AN_VAR_COL, &col))
+            continue;
+        if (col != 1 || row <= AN_EPILOGUE_COLUMNS) continue;
+        const int64_t size = (int64_t)an_dtype_bytes((an_dtype)r->p->arg[in->arg].dtype);
+        const uintptr_t at = (uintptr_t)r->arg[in->arg] + (uintptr_t)(r->p->ix.expr[in->ix].c * size);
+        bool seen = false;
+        for (int j = 0; j < e.n_arrays; j++) seen |= e.array[j].at == at;
+        if (seen) continue;
+        e.array[e.n_arrays].at = at;
+        e.array[e.n_arrays].row = row * size;
+        e.array[e.n_arrays++].size = size;
+    }
+    return e;
+}
+
 typedef struct copy_run {
     char *dst;
     const char *src; /* NULL: zero */
@@ -405,9 +430,12 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     case AN_KERNEL_LOOP: run_program(d, e, st->kernel, arg); break;
     case AN_KERNEL_GEMM: {
         epilogue_run r = {.e = e};
-        if (st->epilogue >= 0)
+        an_epilogue epilogue;
+        if (st->epilogue >= 0) {
             r = (epilogue_run){e, e->plan->kernel[st->epilogue].u.loop, e->fn[st->epilogue], arg + st->n_gemm_args};
-        d->builtin->gemm(&k->u.gemm, arg, scratch, st->epilogue >= 0 ? run_epilogue : NULL, &r, d->pool);
+            epilogue = epilogue_of(&r);
+        }
+        d->builtin->gemm(&k->u.gemm, arg, scratch, st->epilogue >= 0 ? &epilogue : NULL, d->pool);
         break;
     }
     case AN_KERNEL_ATTN: {

@@ -31,17 +31,16 @@
 #include <string.h>
 
 size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads);
-void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
-                       an_pool *pool);
+void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi, an_pool *pool);
 size_t AN_ISA_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads);
 bool AN_ISA_NAME(conv_planes)(const an_gemm_spec *s);
-void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi,
                                an_pool *pool);
 
 #if AN_TILES /* which multiply bf16 only */
 size_t AN_REST_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads);
 bool AN_REST_NAME(conv_planes)(const an_gemm_spec *s);
-void AN_REST_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+void AN_REST_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi,
                                 an_pool *pool);
 
 size_t AN_ISA_NAME(gemm_or_conv_scratch)(const an_gemm_spec *s, int threads)
@@ -55,13 +54,13 @@ bool AN_ISA_NAME(conv_planes)(const an_gemm_spec *s)
     return AN_REST_NAME(conv_planes)(s);
 }
 
-void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi,
                                an_pool *pool)
 {
     if (s->mul_dtype == AN_BF16)
-        AN_ISA_NAME(gemm)(s, args, scratch, epi, user, pool);
+        AN_ISA_NAME(gemm)(s, args, scratch, epi, pool);
     else
-        AN_REST_NAME(gemm_or_conv)(s, args, scratch, epi, user, pool);
+        AN_REST_NAME(gemm_or_conv)(s, args, scratch, epi, pool);
 }
 #else
 
@@ -176,10 +175,9 @@ static int64_t thread_bytes(const plan *p)
 
 typedef struct call {
     plan p;
-    const float *image, *other; /* the operand with the window, and that without */
-    uint8_t *c, *scratch;       /* shared: panels of weights, or sums of chains; then lines and sums of each thread */
-    an_epilogue_fn epilogue;
-    void *user;
+    const float *image, *other;  /* the operand with the window, and that without */
+    uint8_t *c, *scratch;        /* shared: panels of weights, or sums of chains; then lines and sums of each thread */
+    const an_epilogue *epilogue; /* or NULL */
     conv_phases phases;
 } call;
 
@@ -267,7 +265,7 @@ static void finish(const call *g, int64_t member, int64_t row0, int64_t row1, in
     const an_gemm_spec *s = g->p.s;
     if (g->epilogue) {
         const an_tile tile = {member * s->m + row0, member * s->m + row1, col0, col1, sums, ld, thread};
-        g->epilogue(&tile, g->user);
+        g->epilogue->fn(&tile, g->epilogue->user);
         return;
     }
     for (int64_t r = row0; r < row1; r++)
@@ -553,14 +551,14 @@ bool AN_ISA_NAME(conv_planes)(const an_gemm_spec *s)
     return s->nb[2] == 1 && plan_make(s, 1, &p);
 }
 
-void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+void AN_ISA_NAME(gemm_or_conv)(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi,
                                an_pool *pool)
 {
-    call g = {.c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
+    call g = {.c = args[2], .scratch = scratch, .epilogue = epi};
     const plan *p = &g.p;
     if (!epi && AN_ISA_NAME(conv_grouped)(s, args, scratch, pool)) return;
     if (!plan_make(s, an_pool_working(pool), &g.p)) { /* scratch does not depend on it */
-        AN_ISA_NAME(gemm)(s, args, scratch, epi, user, pool);
+        AN_ISA_NAME(gemm)(s, args, scratch, epi, pool);
         return;
     }
     const bool positions = s->window.of == AN_WINDOW_A;

@@ -47,8 +47,7 @@
 
 #if AN_TILES /* which multiply bf16 only: the rest is the business of the instruction set that they come with */
 size_t AN_REST_NAME(gemm_scratch)(const an_gemm_spec *s, int threads);
-void AN_REST_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
-                        an_pool *pool);
+void AN_REST_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi, an_pool *pool);
 #endif
 
 size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads)
@@ -72,9 +71,8 @@ typedef struct call {
     plan p;
     const uint8_t *a, *b;
     uint8_t *c;
-    uint8_t *scratch; /* partial, shared B, shared A, then each thread's: left, right, sums, edge tile */
-    an_epilogue_fn epilogue;
-    void *user;
+    uint8_t *scratch;            /* partial, shared B, shared A, then each thread's: left, right, sums, edge tile */
+    const an_epilogue *epilogue; /* or NULL */
     sums sums;
     /* the group being multiplied */
     int64_t chain0, chain1, panel0, panel1, block0, block1;
@@ -478,9 +476,44 @@ static void prefetch_in_place(const call *g, const job *b, const left *a, const 
     }
 }
 
-/* Multiplies all tiles of the row block by one panel of block j of k. go_on: adds to the sums of earlier blocks. */
+/* How the lines of a strip that its epilogue reads and writes, of all rows of the row block, are asked for: `each` by each of `calls`
+ * multiplied tiles for an array. Read by the epilogue alone, rows that are pieces of longer rows begin on lines that no hardware foresees. */
+typedef struct strip_asks {
+    int64_t column, columns, calls, each; /* each: 0 for none */
+} strip_asks;
+
+static strip_asks asks_of(const call *g, const job *b, int64_t strip, int64_t words)
+{
+    strip_asks s = {.column = strip * PANEL};
+    if (AN_TILES || strip < 0 || g->epilogue->n_arrays == 0 || words <= TILE_ROWS) return s;
+    const int64_t panels = AN_MIN(STRIP, b->panel1 - strip), tiles = panels * (b->tile1 - b->tile0);
+    s.columns = AN_MIN(panels * PANEL, g->p.s.n - s.column);
+    s.calls = AN_MAX(tiles / g->epilogue->n_arrays, 1);
+    const int64_t lines = an_ceil_div(s.columns * 4, 64) * (b->row1 - b->row0); /* of f32 */
+    s.each = AN_MIN(an_ceil_div(lines, s.calls), words - TILE_ROWS);
+    return s;
+}
+
+/* The lines that the strip's multiplied tile `i` asks for. */
+static void ask_for_rows(const call *g, const job *b, const strip_asks *s, int64_t i, prefetch_plan *next)
+{
+    const int64_t array = i / s->calls, first = i % s->calls * s->each, rows = b->row1 - b->row0;
+    if (array >= g->epilogue->n_arrays) return;
+    const int64_t apart = g->epilogue->array[array].row, size = g->epilogue->array[array].size;
+    const uintptr_t row0 = (uintptr_t)((b->chain * g->p.s.m + b->row0) * apart + s->column * size);
+    const uintptr_t from = g->epilogue->array[array].at + row0, line = from & ~(uintptr_t)63;
+    const int64_t lines = an_ceil_div((int64_t)(from - line) + s->columns * size, 64);
+    next->row = line + (uintptr_t)(first / rows * 64 + first % rows * apart);
+    next->apart = apart;
+    next->left = rows - first % rows;
+    next->rows = rows;
+    next->asks = AN_MAX(AN_MIN(s->each, lines * rows - first), 0); /* of bf16 fewer than of f32 */
+}
+
+/* Multiplies all tiles of the row block by one panel of block j of k. go_on: adds to the sums of earlier blocks. strip: the first panel of those
+ * that the epilogue is called for next, -1 where it is not. */
 static void multiply_panel(const call *g, const job *b, const left *a, int64_t j, int64_t panel, const right *right,
-                           int64_t words, bool go_on)
+                           int64_t words, bool go_on, int64_t strip)
 {
     const plan *p = &g->p;
     const place c = place_of(g, b, panel);
@@ -491,6 +524,7 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t j
     const int64_t count = b->tile1 - b->tile0, ahead = b->later.bytes[0] + b->later.bytes[1];
     const int64_t tile_ahead = ahead == 0 ? 0 : ahead / (count * (b->panel1 - b->panel0));
     const int64_t step = ahead == 0 ? 0 : AN_MIN(an_ceil_div(tile_ahead, AN_MAX(words - TILE_ROWS, 1)), 64);
+    const strip_asks ask = asks_of(g, b, strip, words);
     int64_t configured = 0;
     for (int64_t t = b->tile0; t < b->tile1; t++) {
         const int64_t row = b->tile_rows[t - b->tile0], rows = b->tile_rows[t - b->tile0 + 1] - row;
@@ -498,8 +532,9 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t j
         const int64_t offset = by_row ? row * a->stride : a->packed ? (t - b->tile0) * packed_tile(p) : row;
         const int64_t stride = a->packed && !by_row ? rows : a->stride;
         float *at = c.at + row * c.ld;
-        prefetch_plan next = {
-            (uintptr_t)(t + 1 < b->tile1 ? at : c.at) + (uintptr_t)(t + 1 < b->tile1 ? rows * c.ld : PANEL) * 4, 0, 0};
+        prefetch_plan next = {.c = (uintptr_t)(t + 1 < b->tile1 ? at : c.at) +
+                                   (uintptr_t)(t + 1 < b->tile1 ? rows * c.ld : PANEL) * 4};
+        if (ask.each > 0) ask_for_rows(g, b, &ask, (panel - strip) * count + t - b->tile0, &next);
         prefetch_panel(g, b, j, panel + 1, t - b->tile0, count);
         /* Lines of C are fetched while the tile before is multiplied; the tile stores would wait for each. */
         if (AN_TILES && !go_on && g->sums == SUMS_IN_C)
@@ -566,7 +601,7 @@ static void finish(const call *g, int64_t member, const job *b, int64_t panel0, 
     if (g->epilogue) {
         const int64_t first = member * s->m; /* row of the merged [batch * m, n] result */
         const an_tile tile = {first + b->row0, first + b->row1, col0, col1, from.at, from.ld, b->thread};
-        g->epilogue(&tile, g->user);
+        g->epilogue->fn(&tile, g->epilogue->user);
         return;
     }
     const int64_t at = batch_offset(s, s->c_b, member) + col0;
@@ -641,7 +676,7 @@ static void multiply_task(void *arg, int64_t task, int thread)
                 multiply_direct(g, &b, &rows, &right, i, w1 - w0);
             } else {
                 const struct right words = take_right(g, &b, &right, j, i, w0, w1);
-                multiply_panel(g, &b, &rows, j, i, &words, w1 - w0, j > 0);
+                multiply_panel(g, &b, &rows, j, i, &words, w1 - w0, j > 0, complete && g->epilogue ? begin : -1);
             }
             if (!complete || (i + 1 < b.panel1 && i + 1 - begin < STRIP)) continue;
             finish(g, b.chain, &b, begin, i + 1, place_of(g, &b, begin));
@@ -715,12 +750,11 @@ static void run_groups(call *g, an_pool *pool)
     }
 }
 
-void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
-                       an_pool *pool)
+void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi, an_pool *pool)
 {
 #if AN_TILES
     if (s->mul_dtype != AN_BF16) {
-        AN_REST_NAME(gemm)(s, args, scratch, epi, user, pool);
+        AN_REST_NAME(gemm)(s, args, scratch, epi, pool);
         return;
     }
 #endif
@@ -729,8 +763,7 @@ void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, 
               .b = args[1],
               .c = args[2],
               .scratch = scratch,
-              .epilogue = epi,
-              .user = user};
+              .epilogue = epi};
     const plan *p = &g.p;
     if (p->chains == 0 || p->tiles == 0 || p->panels == 0) return;
     const bool plain = s->c_dtype == AN_F32 && !epi;

@@ -9,12 +9,15 @@
 
 typedef enum a_layout { A_ROWS, A_COLUMNS } a_layout;
 
-/* What a tile prefetches while it multiplies: the lines of the next tile of C, and a range of an operand that is needed
- * later, `step` bytes a word. Issued all at once they would delay the loads of A and B. Addresses, not pointers: they may
- * be outside an array. */
+/* What a tile prefetches while it multiplies: the lines of the next tile of C, a range of an operand that is needed
+ * later, `step` bytes a word, and `asks` lines of what the epilogue reads and writes: the line `row` and those `apart` bytes from one another
+ * of the `left` rows from it on, then the next line of all `rows` rows. Issued all at once they would delay the loads of A and B. Addresses, not
+ * pointers: they may be outside an array. */
 typedef struct prefetch_plan {
     uintptr_t c, at;
     int64_t step;
+    uintptr_t row;
+    int64_t apart, left, rows, asks;
 } prefetch_plan;
 
 #endif

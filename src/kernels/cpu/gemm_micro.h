@@ -104,7 +104,21 @@ AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, cons
         micro_step(rows, vecs, layout, dot, a, &s, b, sum);
     }
     const uintptr_t step = (uintptr_t)next->step;
-    FOUR_STEPS for (int64_t k = first; k < words; k++, a += on, b += ldb, at += step)
+    const int64_t second = first + (words - first < next->asks ? words - first : next->asks);
+    uintptr_t line = next->row;
+    int64_t left = next->left;
+    for (int64_t k = first; k < second; k++, a += on, b += ldb, at += step) {
+        FORGET(a);
+        __builtin_prefetch((const void *)line, 0, 2);
+        __builtin_prefetch((const void *)at, 0, 2);
+        line += (uintptr_t)next->apart;
+        if (--left == 0) {
+            line += 64 - (uintptr_t)(next->rows * next->apart);
+            left = next->rows;
+        }
+        micro_step(rows, vecs, layout, dot, a, &s, b, sum);
+    }
+    FOUR_STEPS for (int64_t k = second; k < words; k++, a += on, b += ldb, at += step)
     {
         FORGET(a);
         __builtin_prefetch((const void *)at, 0, 2);

@@ -10,6 +10,7 @@
 #if !AN_TILES
 #include "kernels/cpu/gemm_rows.h"
 #endif
+#include "kernels/cpu_kernels.h"
 
 /* Sanitized builds divide every extent that was chosen for a cache size by eight, so that their tests reach each path
  * (several blocks of k, groups along n and k, double buffering) with an eighth of the work. The bits do not depend on the
@@ -28,7 +29,7 @@ enum {
         AN_TILES ? 192 / CACHE_DIVISOR : BLOCK_WORDS, /* where C has few rows: a panel of 24 KiB, in an L1 cache */
     BLOCK_ROWS = AN_TILES ? 256 : 96,                 /* of A in a row block: 192 KiB packed, with tiles 528 */
     MOST_TILES = BLOCK_ROWS / TILE_ROWS,
-    STRIP = 128 / PANEL,                       /* panels that are passed to C or the epilogue together */
+    STRIP = AN_EPILOGUE_COLUMNS / PANEL,       /* panels that are passed to C or the epilogue together */
     WIDE = 512 / PANEL,                        /* most panels of a task whose sums are kept over several blocks of k */
     FEW_ROWS = AN_TILES ? 256 : 4 * TILE_ROWS, /* with so few rows a packed B is not shared */
     SHARED_BYTES = (4 << 20) / CACHE_DIVISOR,  /* of packed operands, so that they stay in the last-level cache */
@@ -252,7 +253,9 @@ static plan plan_make(const an_gemm_spec *spec, int threads)
     p.panels = an_ceil_div(s->n, PANEL);
     p.b_in_place = right_readable_in_place(&p);
     p.share_b = s->m > FEW_ROWS && !p.b_in_place;
-    if (p.b_in_place && threads == 1) p.tasks = 1;
+    /* Of a row block with few rows few tiles ask for the epilogue's lines. */
+    const bool whole_rows = AN_VL == 16 && !AN_TILES && p.blocks == 1;
+    if ((p.b_in_place || whole_rows) && threads == 1) p.tasks = 1;
     if (p.chains == 0 || p.tiles == 0 || p.panels == 0) return p;
     plan_groups(&p);
     plan_tasks(&p, threads);
