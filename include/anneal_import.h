@@ -68,6 +68,10 @@ AN_API an_status an_import_check(an_import *file, char why[AN_IMPORT_WHY]);
 /* Declares parameters and states in the context. Their values come from the file; of a description they are zeros, for
  * the caller to write (an_persist_write). `file` must outlive the model. NULL: why[] has the sentence. */
 AN_API an_import_model *an_import_bind(an_import *file, an_ctx *cx, char why[AN_IMPORT_WHY]);
+/* The same in two calls. Between them an_param_freeze and an_param_decay may be called, which is too late once a parameter
+ * has its value. */
+AN_API an_import_model *an_import_declare(an_import *file, an_ctx *cx, char why[AN_IMPORT_WHY]);
+AN_API an_status an_import_fill(an_import_model *m, char why[AN_IMPORT_WHY]);
 AN_API void an_import_release(an_import_model *m); /* NULL is fine */
 
 /* Writes the archive again for torch.export.load, with elements from `read`: of each parameter (by the first of its tied

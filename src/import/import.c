@@ -305,7 +305,7 @@ static an_status write_tensor(an_err *err, an_import_model *m, int32_t i)
     return status;
 }
 
-static an_status bind(an_err *err, an_import *f, an_import_model *m)
+static an_status declare_all(an_err *err, an_import *f, an_import_model *m)
 {
     const int32_t n = f->archive.n_tensors;
     int32_t values = 0, symbols = 0;
@@ -321,24 +321,41 @@ static an_status bind(an_err *err, an_import *f, an_import_model *m)
     if (!m->tensor || !m->value || !m->symbol) return an_fail_nomem(err, f->archive.path, 0);
     for (int32_t i = 0; i < n; i++) AN_TRY(declare(err, m, i));
     for (int32_t i = 0; i < n; i++) m->tensor[i] = m->tensor[owner_of(&f->archive, i) - f->archive.tensor];
-    for (int32_t i = 0; i < n && f->archive.has_data; i++)
-        if (owner_of(&f->archive, i) == &f->archive.tensor[i]) AN_TRY(write_tensor(err, m, i));
     return AN_OK;
 }
 
-an_import_model *an_import_bind(an_import *f, an_ctx *cx, char why[AN_IMPORT_WHY])
+an_import_model *an_import_declare(an_import *f, an_ctx *cx, char why[AN_IMPORT_WHY])
 {
     an_err err = {0};
     an_import_model *m = calloc(1, sizeof *m);
     an_status status = AN_OK;
     if (m) {
         *m = (an_import_model){.file = f, .cx = cx};
-        status = bind(&err, f, m);
+        status = declare_all(&err, f, m);
     } else {
         status = an_fail_nomem(&err, f->archive.path, sizeof *m);
     }
     if (status == AN_OK) return m;
     give_reason(why, &err);
+    an_import_release(m);
+    return NULL;
+}
+
+an_status an_import_fill(an_import_model *m, char why[AN_IMPORT_WHY])
+{
+    an_err err = {0};
+    const an_pt2 *a = &m->file->archive;
+    an_status status = AN_OK;
+    for (int32_t i = 0; i < a->n_tensors && a->has_data && status == AN_OK; i++)
+        if (owner_of(a, i) == &a->tensor[i]) status = write_tensor(&err, m, i);
+    if (status != AN_OK) give_reason(why, &err);
+    return status;
+}
+
+an_import_model *an_import_bind(an_import *f, an_ctx *cx, char why[AN_IMPORT_WHY])
+{
+    an_import_model *m = an_import_declare(f, cx, why);
+    if (!m || an_import_fill(m, why) == AN_OK) return m;
     an_import_release(m);
     return NULL;
 }

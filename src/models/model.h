@@ -128,7 +128,10 @@ typedef struct an_model {
 
     /* ---- graphs */
     void *(*open)(an_ctx *cx, const void *settings); /* creates parameters and states. NULL: no memory */
-    void (*close)(void *model);                      /* NULL is fine */
+    /* Behind `open` and the choice of parameters by freeze= and decay=, which a value would come before: writes what a
+     * file has. NULL: all values are drawn. */
+    void (*fill)(void *model);
+    void (*close)(void *model); /* NULL is fine */
     /* The arrays of a micro-batch of so many samples; returns how many there are. */
     int (*inputs)(const void *settings, int64_t samples, an_array out[AN_MAX_ARRAYS]);
     const an_sum *(*sums)(const void *settings); /* the loss first; up to a row without a name, AN_MODEL_SUMS at most */

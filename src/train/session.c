@@ -171,6 +171,7 @@ static an_status open_context(an_err *err, an_session *r, bool parameters_given)
     if (!r->model) return an_fail_nomem(err, "the model's tables", 0);
     AN_TRY(check_declared(err, r));
     AN_TRY(an_optimizer_select(err, r->cx, c));
+    if (c->model->fill) c->model->fill(r->model);
     return an_session_fault(err, r->cx);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_import.sh: a model that PyTorch exported goes through the commands: inspected, planned, trained from arrays and images, resumed
 # without its archive, evaluated, used for predictions, exported; and what does not fit is refused before the first update.
-plan=11
+plan=12
 . "$(dirname "$0")/tap.sh"
 from=tests/import/train
 short="threads=1 max_iters=40 warmup_iters=4 lr_decay_iters=40 eval_interval=20 learning_rate=1e-2 batch_size=20"
@@ -41,6 +41,26 @@ code_is 0; equal "$(cat "$dir/stdout")" "$whole" "an evaluation of data=DIR and 
 run eval "$dir/a" "$dir/data" data="$dir/data"
 code_is 1; says stderr "the data twice"
 ok "a run goes on to the same bits without the archive"
+
+hashes() { # the parameters of a run whose names match the pattern, with hashes of their elements
+    run export "$dir/$1" out="$dir/h.safetensors"
+    run inspect "$dir/h.safetensors"
+    grep -e "$2" "$dir/stdout"
+}
+choice="freeze=f.0.*,f.1.* decay=f.4.weight optimizer=sgd momentum=0.9 nesterov=true weight_decay=0.5"
+for step in "first $choice max_iters=1 learning_rate=1e-30 min_lr=1e-30 weight_decay=0" "whole $choice" "undecayed $choice decay=f.4.bias" "part $choice max_iters=20"; do
+    # shellcheck disable=SC2086
+    run train "$from/classes.pt2" data="$dir/data" $short out="$dir/${step%% *}" ${step#* }
+    code_is 0
+done
+run resume "$dir/part" max_iters=40
+code_is 0
+equal "$(state_hash "$dir/part")" "$(state_hash "$dir/whole")" "state resumed with frozen parameters"
+[ -n "$(hashes first 'f[.]1[.]bias')" ] || fault "no parameter f.1.bias"
+equal "$(hashes whole 'f[.][01][.][wb]')" "$(hashes first 'f[.][01][.][wb]')" "frozen parameters after one update and after 40"
+[ "$(hashes whole 'f[.]4[.]weight')" != "$(hashes first 'f[.]4[.]weight')" ] || fault "f.4.weight, which is not frozen, was not trained"
+[ "$(hashes whole 'f[.]4[.]weight')" != "$(hashes undecayed 'f[.]4[.]weight')" ] || fault "decay= says nothing"
+ok "freeze= and decay= name parameters of the archive, and a run resumed has them"
 
 run predict "$dir/a" "$from/rows.npy"
 code_is 0; equal "$(wc -l <"$dir/stdout" | tr -d ' ')" 200 "rows predicted"

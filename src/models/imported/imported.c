@@ -209,6 +209,7 @@ typedef struct imported {
     settings s;
     an_import *file;
     an_import_model *m;
+    an_st *st; /* the checkpoint that the graph is of, until the states are read */
 } imported;
 
 static void close_imported(void *model)
@@ -217,6 +218,7 @@ static void close_imported(void *model)
     if (!m) return;
     an_import_release(m->m);
     an_import_close(m->file);
+    an_st_close(m->st);
     free(m);
 }
 
@@ -237,20 +239,30 @@ static void *open_imported(an_ctx *cx, const void *given)
 {
     char why[AN_IMPORT_WHY] = "";
     an_err err = {0};
-    an_st *st = NULL;
     imported *m = calloc(1, sizeof *m);
     if (!m) return NULL;
     m->cx = cx;
     m->s = *(const settings *)given;
-    if (open_graph(&err, m->s.source, &m->file, &st) != AN_OK) {
+    if (open_graph(&err, m->s.source, &m->file, &m->st) != AN_OK) {
         an_error_record(cx, err.code, err.text);
         return m;
     }
-    m->m = an_import_bind(m->file, cx, why);
+    m->m = an_import_declare(m->file, cx, why);
     if (!m->m) an_error_record(cx, AN_E_UNSUPPORTED, why);
-    if (m->m && st) write_states(cx, st);
-    an_st_close(st);
     return m;
+}
+
+static void fill(void *model)
+{
+    char why[AN_IMPORT_WHY] = "";
+    imported *m = model;
+    const an_status status = an_import_fill(m->m, why);
+    if (status != AN_OK)
+        an_error_record(m->cx, status, why);
+    else if (m->st)
+        write_states(m->cx, m->st);
+    an_st_close(m->st);
+    m->st = NULL;
 }
 
 static an_array array_of(const an_imported_array *a, int64_t samples)
@@ -506,6 +518,7 @@ const an_model an_imported_model = {.name = "imported",
                                     .adopt = adopt,
                                     .miniature = miniature,
                                     .open = open_imported,
+                                    .fill = fill,
                                     .close = close_imported,
                                     .inputs = inputs,
                                     .sums = sums,
