@@ -191,8 +191,8 @@ static int64_t count_made(const an_train_config *c, const puzzle_data *d, int64_
     return made > 1 ? (int64_t)AN_MIN(made, 1e15) : 1;
 }
 
-/* Where a batch is larger than the training split, as that of an evaluation may be, the interval stays: whoever trains is
- * told elsewhere. */
+/* Where a batch is larger than the training split, as that of an evaluation may be, the interval stays: a run that trains
+ * with it is refused elsewhere. */
 static an_status settle_evaluations(an_err *err, an_train_config *c, const puzzle_data *d)
 {
     const int64_t epochs = settings_of(c)->eval_epochs;
