@@ -507,7 +507,8 @@ static an_tensor *of_groups(an_build *b, an_tensor *src, an_tensor *ids, int64_t
     src = an_reshape_at(AN_AT, src, each);
     an_tensor *mine = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, group, 0), at);
     const bool least = kind == LEAST, whole = an_dtype_of(src) == AN_I32;
-    const double end = whole ? (least ? INT32_MAX : INT32_MIN) : (least ? INFINITY : -INFINITY);
+    const double lowest = whole ? INT32_MIN : -HUGE_VAL, highest = whole ? INT32_MAX : HUGE_VAL;
+    const double end = least ? highest : lowest;
     an_tensor *all = an_where_at(AN_AT, mine, src, an_num(src, b->cx, kind == PRODUCT ? 1 : end));
     if (kind == PRODUCT) {
         an_shape back = s;
