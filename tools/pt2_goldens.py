@@ -55,6 +55,27 @@ def _complex(layer, x, y, z):
             parts(torch.fft.fftshift(c, dim=1) - torch.fft.ifftshift(c)), torch.fft.fftshift(z), torch.exp(c * 0.3).real, z.angle(), torch.where(x > 0, c, c.conj()).imag, parts(c.mean(1).unsqueeze(1).expand(2, 3, 4)), parts(-c.detach() + c[:, :1] - 2), torch.fft.irfft(_written(torch.fft.rfft(x, dim=1), w), dim=1))
 
 
+def _complex_views(x, y):
+    """Views and integers beside complex numbers: none has a part of its own that would be read as both."""
+    def parts(c):
+        return torch.view_as_real(c)
+
+    c, whole, n = torch.complex(x, y), x * 1, (x.detach() * 3).int()
+    row = whole[0]
+    whole.mul_(3)  # row is read only as an operand of complex numbers
+    turned, kept, first = c * 1, c * 1, c * 1
+    turned.conj()[:, 0].mul_(torch.complex(y, x)[:, 0])
+    copy = kept.conj().resolve_conj()
+    copy.mul_(2)
+    same = first.resolve_conj()
+    same[1].mul_(torch.complex(y, x)[1])
+    zero = torch.complex(x * (x > 0), y * (y > 0))
+    written = c * 1
+    written[0] = n[0]
+    return (parts(c + row), parts(torch.cat([c[0], row])), parts(turned), parts(kept), parts(copy), parts(first), parts(c + n), parts(n - c), parts(c + (x > 0)), parts(torch.add(c, n, alpha=3)), parts(torch.cat([n, c], 1)),
+            parts(torch.stack([c, n])), parts(torch.where(x > 0, c, n)), parts(torch.where(x > y, c, c.conj())), parts(written), zero.bool(), parts(c[:, [0, 2, 2]]))
+
+
 class Cases(nn.Module):
     """One result a function, all over the same inputs."""
 
@@ -316,6 +337,7 @@ def layers():
         lambda x, y, f: (f.detach().half() * 13).fmod(f.detach().half().flip(0)).double(), lambda x, y, f: (f.detach().half() * 13).remainder(f.detach().half().flip(0)).double(), lambda x, y, f: torch.floor_divide(f.detach().half() * 13, f.detach().half().flip(0)).double(),
         lambda x, y, f: torch.fmax(f, f * 1.0) + torch.fmin(f.round(), f.flip(1).round()), lambda x, y, f: torch.clamp(f, torch.where(x, torch.nan, -1.0), torch.where(y, torch.nan, 0.5)), lambda x, y, f: torch.heaviside(torch.where(x, torch.nan, f.detach()), f.detach())]), (draw(4, 6) > 0, draw(4, 6, seed=5) > 0, draw(4, 6))
     yield "complex", Net(lambda m, x, y, z: _complex(m.weight, x, y, z), weight=nn.Linear(2, 20)), (draw(2, 6, 4), draw(2, 6, 4, seed=9), draw(3, 5, 7))
+    yield "complex_views", Net(lambda m, x, y: _complex_views(x, y)), (draw(2, 3, 4), draw(2, 3, 4, seed=9))
     yield "groups_whole", Cases([(lambda how, own: lambda x, y, i: (x * 9).int().scatter_reduce(0, i, (y * 9).int(), reduce=how, include_self=own) + (x * 90).to(torch.int8).scatter_reduce(0, i, (y * 90).to(torch.int8), reduce=how, include_self=own))(how, own) for how in ("prod", "amax", "amin") for own in (True, False)]), (draw(4, 3), draw(5, 3), ints(3, 5, 3))
     yield "groups", Cases([(lambda how, own: lambda x, y, i, w: x.scatter_reduce(0, i, y, reduce=how, include_self=own))(how, own) for how in ("prod", "amax", "amin") for own in (True, False)] + [(lambda how, own: lambda x, y, i, w: x.index_reduce(1, i[0, :3], w, how, include_self=own))(how, own) for how in ("prod", "mean", "amax", "amin") for own in (True, False)] + [lambda x, y, i, w: (x.detach() * 9).int().scatter_reduce(0, i, (y.detach() * 9).int(), reduce="amax") + (x.detach() * 9).int().scatter_reduce(0, i, (y.detach() * 9).int(), reduce="prod"), lambda x, y, i, w: x[0, 0].scatter_reduce(0, i[0, 0] * 0, y[0, 0], reduce="prod")]), (draw(4, 3), draw(5, 3) * (draw(5, 3, seed=4) > -1), ints(3, 5, 3), draw(4, 3, seed=6))
     yield "pdist", Cases([lambda x: F.pdist(x), lambda x: F.pdist(x, 1.0), lambda x: F.pdist(x, 3.0), lambda x: F.pdist(x, float("inf"))]), (draw(5, 3),)
@@ -705,7 +727,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max groups groups_whole pdist stft complex bools bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max groups groups_whole pdist stft complex complex_views bools bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
 
 
 def write_planes(path):

@@ -102,8 +102,12 @@ static void refresh(an_build *b, int32_t id)
 an_built_value *an_build_get(an_build *b, int32_t id)
 {
     an_built_value *v = &b->value[id];
+    int part[2];
+    memcpy(part, b->part, sizeof part);
+    memset(b->part, 0, sizeof b->part); /* what is built only now is built whole, whichever part is read of it */
     if (!v->t && b->fold && b->fold->constant[id]) an_fold_emit(b, id);
     refresh(b, id);
+    memcpy(b->part, part, sizeof part);
     return v;
 }
 
@@ -130,8 +134,10 @@ static an_built_value read_value(an_build *b, const an_pt2_node *n, int32_t id, 
 {
     an_dtype dtype;
     an_built_value v = *an_build_get(b, id);
-    if (b->part[at > 0] && v.t) /* a real number has no imaginary part; an index or a condition is that of both */
-        v.t = v.im ? v.im : !an_is_float(v.t) ? v.t : an_full_at(AN_AT, b->cx, an_dtype_of(v.t), an_shape_of(v.t), 0);
+    if (b->part[at > 0] && v.t && v.im)
+        v.t = v.im;
+    else if (b->part[at > 0] && v.t && !an_complex_is_place(n, at)) /* a real number has no imaginary part */
+        v.t = an_full_at(AN_AT, b->cx, an_dtype_of(v.t), an_shape_of(v.t), 0);
     if (v.t && n->without_autocast && an_pt2_dtype(b->g->value[id].torch_dtype, &dtype) && dtype == AN_F32 &&
         an_dtype_size(an_dtype_of(v.t)) == 2)
         v.t = an_cast_at(AN_AT, v.t, AN_F32);
@@ -296,6 +302,21 @@ static an_tensor *write_through(an_build *b, const an_pt2_node *n, int32_t id, a
     return an_view_undone(b, n, t, parent);
 }
 
+/* Whether the node's result is its argument with the other sign of the imaginary part. */
+static bool is_conj(const an_pt2_node *n)
+{
+    return strncmp(n->target, "aten.conj.", 10) == 0 || strncmp(n->target, "aten._conj.", 11) == 0;
+}
+
+/* Whether PyTorch keeps the value as another's memory and a mark that the sign is to be turned. */
+static bool is_marked(const an_build *b, int32_t id)
+{
+    bool marked = false;
+    for (const an_built_value *v = &b->value[id]; v->view; v = &b->value[v->parent])
+        if (is_conj(v->view) && v->im) marked = !marked;
+    return marked;
+}
+
 static an_status write_value(an_build *b, int32_t id, an_tensor *t, an_tensor *im, bool last)
 {
     an_built_value *v = &b->value[id];
@@ -308,7 +329,7 @@ static an_status write_value(an_build *b, int32_t id, an_tensor *t, an_tensor *i
         const an_built_value *parent = an_build_get(b, v->parent);
         an_tensor *old = an_plain(parent->t, parent->last), *old_im = parent->im, *whole = NULL, *whole_im = NULL;
         if (!im == !old_im) whole = write_through(b, v->view, id, old, an_plain(t, last));
-        if (whole && im) whole_im = write_through(b, v->view, id, old_im, im);
+        if (whole && im) whole_im = write_through(b, v->view, id, old_im, is_conj(v->view) ? an_neg_at(AN_AT, im) : im);
         if (!whole)
             return an_build_refuse(
                 b, AN_E_UNSUPPORTED,
@@ -365,6 +386,7 @@ static bool is_view(const an_build *b, const an_pt2_node *n)
     }
     if (!strncmp(n->target, "aten.contiguous.", 16) || !strncmp(n->target, "aten.type_as.", 13))
         return lies_alike(from, to);
+    if (strncmp(n->target, "aten.resolve_conj.", 18) == 0) return !is_marked(b, n->arg[0].value);
     if (strstr(n->target, "ravel")) return from->contiguous;
     if (strstr(n->target, "reshape") || strstr(n->target, "aten.flatten")) return folds(from, to);
     return true;

@@ -42,6 +42,13 @@ static pair operand(an_build *b, const an_pt2_node *n, int i)
     return (pair){an_plain(v->t, v->last), v->im};
 }
 
+/* Whether tensor `at` of the node's arguments, or of its list, says which elements are meant: it is the same for both parts. */
+bool an_complex_is_place(const an_pt2_node *n, int at)
+{
+    if (strncmp(n->target, "aten.where.", 11) == 0) return at == 0;
+    return strncmp(n->target, "aten.index", 10) == 0 || strncmp(n->target, "aten.gather.", 12) == 0;
+}
+
 /* As the parts of complex results are: complex64 has float32. */
 static an_dtype part_dtype(const an_build *b, const an_pt2_node *n)
 {
@@ -132,6 +139,18 @@ static an_status conjugate(an_build *b, const an_pt2_node *n)
 static an_status same(an_build *b, const an_pt2_node *n)
 {
     give(b, n, operand(b, n, 0));
+    return AN_OK;
+}
+
+/* As another dtype: a real one has the real part, but a bool says whether either part is other than 0. */
+static an_status cast(an_build *b, const an_pt2_node *n)
+{
+    pair x = operand(b, n, 0);
+    if (x.im && an_out_dtype(b, n, 0) == AN_BOOL) {
+        an_tensor *re = an_as(x.re, AN_BOOL), *im = an_as(x.im, AN_BOOL);
+        x.re = an_or_at(AN_AT, re, im);
+    }
+    give(b, n, x);
     return AN_OK;
 }
 
@@ -295,9 +314,9 @@ static const handler handlers[] = {
     {"multiply", product},
     {"div", quotient},
     {"true_divide", quotient},
-    {"to", same},
-    {"_to_copy", same},
-    {"type_as", same},
+    {"to", cast},
+    {"_to_copy", cast},
+    {"type_as", cast},
     /* moved or added */
     {"alias", each_part},
     {"cat", each_part},

@@ -81,6 +81,7 @@ an_tensor *an_as_result(const an_build *b, const an_pt2_node *n, int k, an_tenso
 /* Whether an argument or a result of the node is complex; and the node's results then. */
 bool an_is_of_complex(const an_build *b, const an_pt2_node *n);
 an_status an_complex_apply(an_build *b, const an_pt2_node *n);
+bool an_complex_is_place(const an_pt2_node *n, int at);
 
 /* Rows of table [V,...] by ids of any integer or bool dtype. */
 an_tensor *an_rows(an_tensor *table, an_tensor *ids);
