@@ -241,6 +241,19 @@ typedef struct pairs {
 } pairs;
 typedef enum gradient { NO_GRADIENT, FROM_KEPT, AGAIN } gradient; /* of the weights; AGAIN: with recompute=on */
 
+/* The most bytes that a kernel of ptxas's log stores to local memory for want of registers; -1: the log tells none. */
+static long most_spilled(const char *log)
+{
+    long most = -1, bytes;
+    for (const char *p = log; (p = strstr(p, "bytes stack frame, ")); p++)
+        if (sscanf(p, "bytes stack frame, %ld bytes spill stores", &bytes) == 1) most = AN_MAX(most, bytes);
+    return most;
+}
+
+/* The gate is computed while the sums of both halves are in registers: ptxas of NVRTC 13.0 and 13.5 keeps up to 48 bytes of a thread in
+ * local memory, in kernels whose steps were timed on an H200 as well. More would be sums. */
+enum { PAIR_SPILL = 64 };
+
 static void compile_pair(const an_plan *p, const an_plan_step *loop, const an_gemm_pair *pair)
 {
     an_text text = {0};
@@ -249,8 +262,9 @@ static void compile_pair(const an_plan *p, const an_plan_step *loop, const an_ge
                           true, &text);
     assert_false(text.failed);
     char *cubin = nvrtc_cubin_for(&compiler, text.data, "a gated product", "sm_90a", 0, &log);
-    if (!cubin || !log || strstr(log, "warning") || !strstr(log, " 0 bytes spill stores"))
-        fail_msg("a gate: %s", log ? log : "no log");
+    if (!cubin || !log || strstr(log, "warning")) fail_msg("a gate: %s", log ? log : "no log");
+    if (most_spilled(log) < 0 || most_spilled(log) > PAIR_SPILL)
+        fail_msg("a gate spills %ld bytes: %s", most_spilled(log), log);
     free(cubin), free(log), an_text_free(&text);
 }
 
@@ -293,7 +307,7 @@ static pairs pairs_with(int arch, int32_t I, int32_t N, int32_t K, stored rows, 
         f.n++;
         f.kept += pair.keep;
         f.again += p->step[s].recompute;
-        if (compiler.library && by != SILU) compile_pair(p, &p->step[s + 1], &pair);
+        if (compiler.library) compile_pair(p, &p->step[s + 1], &pair);
     }
     an_close(cx);
     fake_clean();
