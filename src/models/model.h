@@ -135,6 +135,9 @@ typedef struct an_model {
     /* The arrays of a micro-batch of so many samples; returns how many there are. */
     int (*inputs)(const void *settings, int64_t samples, an_array out[AN_MAX_ARRAYS]);
     const an_sum *(*sums)(const void *settings); /* the loss first; up to a row without a name, AN_MODEL_SUMS at most */
+    /* The sum by which an evaluation divides numbers that have no `per`: of the samples that have a label, where some
+     * have none. NULL, or a sum of 0: by the number of the task's units. */
+    const char *evaluated;
     /* training false: no dropout, and batch norm with its stored running statistics. */
     an_losses (*losses)(void *model, an_tensor *const *in, bool training);
     /* For models with states of their own between batches; NULL: there are none. `place` is called before `losses`;

@@ -112,7 +112,7 @@ static an_status is_stopped(an_err *err, const an_session *r, bool *stopped)
 static void finish(const an_session *r, const tally *t, int64_t samples, bool stopped, an_evaluation *out)
 {
     *out = (an_evaluation){.samples = samples, .stopped = stopped, .units = samples * an_task_units(&r->cfg)};
-    an_step_means(&r->cfg, t->sum, (double)out->units, out->number);
+    an_step_means(&r->cfg, t->sum, (double)out->units, true, out->number);
     out->loss = out->number[0];
 }
 

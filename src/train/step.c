@@ -87,15 +87,23 @@ static an_tensor *keep(an_ctx *cx, const an_train_config *c, an_tensor *const *s
     return kept;
 }
 
-void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], double units,
+/* The index of a sum by its name; n: NULL, or none of them. */
+static size_t find_sum(const an_sum *sums, size_t n, const char *name)
+{
+    size_t i = 0;
+    while (name && i < n && strcmp(sums[i].name, name) != 0) i++;
+    return name ? i : n;
+}
+
+void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], double units, bool evaluation,
                    double number[AN_MODEL_SUMS])
 {
     const an_sum *sums = c->model->sums(an_model_settings(c));
-    const size_t n = (size_t)an_step_sums(c);
+    const size_t n = (size_t)an_step_sums(c), labelled = find_sum(sums, n, evaluation ? c->model->evaluated : NULL);
+    const double samples = labelled < n && sum[labelled] > 0 ? sum[labelled] : units;
     for (size_t i = 0; i < n; i++) {
-        size_t per = 0;
-        while (sums[i].per && per < n && strcmp(sums[per].name, sums[i].per) != 0) per++;
-        number[i] = sum[i] / (sums[i].per && per < n ? sum[per] : units);
+        const size_t per = find_sum(sums, n, sums[i].per);
+        number[i] = sum[i] / (per < n ? sum[per] : i == labelled ? units : samples);
         if (isnan(number[i]))
             number[i] = NAN; /* the sign that an operation gives a NaN depends on the processor, and texts show it */
     }
@@ -248,7 +256,7 @@ an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const 
     free(kept);
     AN_TRY(status);
     if (sums == 1) return number[0] = sum[0], AN_OK; /* a mean already */
-    an_step_means(c, sum, (double)(micros * c->batch_size * an_task_units(c)), number);
+    an_step_means(c, sum, (double)(micros * c->batch_size * an_task_units(c)), false, number);
     return AN_OK;
 }
 

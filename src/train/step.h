@@ -71,8 +71,9 @@ an_tensor *an_step_evaluation_call(an_ctx *cx, void *model, const an_train_confi
                                    void *const *array);
 int64_t an_step_calls(const an_train_config *c);
 
-/* Sums over `units` of the task's units as numbers: divided by them, or by another sum (an_sum.per). */
-void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], double units,
+/* Sums over `units` of the task's units as numbers: divided by them, or by another sum (an_sum.per; of an evaluation
+ * an_model.evaluated). */
+void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], double units, bool evaluation,
                    double number[AN_MODEL_SUMS]);
 
 #endif
