@@ -153,8 +153,9 @@ static an_status add_schedule(an_err *err, const schedule *s, const char *key, c
     if (!interval) {
         char *end, number[32];
         const long long w = strtoll(value, &end, 10);
+        if (*end || w < 1) return put_setting(err, out, "warmup_iters", value);
         snprintf(number, sizeof number, "%lld", w - 1);
-        return put_setting(err, out, "warmup_iters", *end || w < 1 ? value : number);
+        return put_setting(err, out, "warmup_iters", number);
     }
     if (s->puzzles) AN_TRY(put_setting(err, out, "epochs_per_pass", value));
     if (s->own)
@@ -202,9 +203,12 @@ static an_status note_folder(an_err *err, schedule *s, const char *key, const ch
     return *kept ? AN_OK : an_fail_nomem(err, "arguments", strlen(value));
 }
 
-static bool is_true(const char *value)
+/* freeze_weights: all that an optimizer trains. */
+static an_status add_freeze(an_err *err, const char *value, an_argv *out)
 {
-    return is(value, "true") || is(value, "True") || is(value, "1");
+    if (is(value, "true") || is(value, "True") || is(value, "1")) return put_setting(err, out, "freeze", "*");
+    if (is(value, "false") || is(value, "False") || is(value, "0")) return put_setting(err, out, "freeze", "");
+    return an_fail(err, AN_E_USAGE, "freeze_weights=%.64s: it is true or false", value);
 }
 
 /* Adds one argument of TinyRecursiveModels' pretrain.py, key=value under the names of this program. */
@@ -223,7 +227,7 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
     AN_TRY(note_folder(err, s, key, equals + 1, out));
     if (is(key, "project_name")) return AN_OK;
-    if (is(key, "freeze_weights")) return put_setting(err, out, "freeze", is_true(equals + 1) ? "*" : "");
+    if (is(key, "freeze_weights")) return add_freeze(err, equals + 1, out);
     if (is(key, "lr_min_ratio") && s->puzzles) return s->min_ratio = strtod(equals + 1, NULL), AN_OK;
     bool scheduled;
     AN_TRY(add_schedule(err, s, key, equals + 1, out, &scheduled));
@@ -356,7 +360,8 @@ static an_status add_arguments(an_err *err, int argc, char **argv, int first, bo
     bool theirs = trains;
     for (int i = first, used; i < argc; i += used ? used : 1) {
         AN_TRY(take_choice(err, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &c, &used));
-        if (strncmp(argv[i], "arch=", 5) == 0) c.arch = argv[i] + 5;
+        const char *setting = argv[i] + strspn(argv[i], "+"); /* as add_setting takes it */
+        if (strncmp(setting, "arch=", 5) == 0) c.arch = setting + 5;
         theirs |= used > 0 || (!strchr(argv[i], '=') && is_theirs(preset_of(argv[i]), &s));
     }
     s.has_path = c.path != NULL;

@@ -237,7 +237,9 @@ static an_status read_text(an_err *err, reader *r, const char *group, const char
         status = an_fail(err, AN_E_USAGE, "%s:%zu: not valid YAML: %s", r->path, parser.problem_mark.line + 1,
                          an_quoted(parser.problem ? parser.problem : "no memory", quoted));
     else {
+        const int n_choices = r->from->n_choices;
         status = read_document(err, r, group, depth);
+        r->from->n_choices = n_choices; /* what this document chose lies in it */
         yaml_document_delete(&r->document);
     }
     yaml_parser_delete(&parser);

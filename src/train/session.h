@@ -36,7 +36,7 @@ typedef struct an_session {
     bool data_in_use; /* a loader thread that hangs reads `data`: closing leaves them (an_loader_close) */
     an_text fresh;    /* parameters that the weights of init_from= lack or have for another head, ", " between them */
     char began_isa
-        [AN_ISA_TEXT_BYTES]; /* instruction set of the run that is resumed in bfloat16; "": of none, or isa= is given */
+        [AN_ISA_TEXT_BYTES]; /* instruction set that the run resumed in bfloat16 last ran on; "": none is known */
     int converted;           /* parameters that were read in another dtype than they are kept in (weights_dtype=) */
     int lock;                /* of the run's folder (run_dir.h), -1: none is held. The caller's */
     const char *commit;      /* of the program, for the logbook; NULL: unknown. The caller's */

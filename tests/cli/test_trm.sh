@@ -158,6 +158,21 @@ if grep -q "optimizer.m" frozen/last.safetensors; then fault "frozen parameters 
 # shellcheck disable=SC2086
 run pretrain.py 'data_paths=[four1]' epochs=20 eval_interval=20 global_batch_size=20 $little freeze_weights=True arch.puzzle_emb_ndim=0 out=nothing
 code_is 1; says stderr "every parameter is frozen"
+for setting in freeze_weights=perhaps lr_warmup_steps=-9223372036854775808; do
+    run pretrain.py 'data_paths=[four1]' $setting out=nothing
+    code_is 1; says stderr "${setting#*=}: "
+done
+cp -R four1 half
+cp -R four1 twice # boards 3 and 4 of the test split: without labels, and as boards 1 and 2
+dd if=/dev/zero of=half/test/all__labels.npy bs=16 seek=10 count=2 conv=notrunc 2>/dev/null
+for what in inputs labels; do
+    dd if=four1/test/all__$what.npy of=twice/test/all__$what.npy bs=16 skip=8 seek=10 count=2 conv=notrunc 2>/dev/null
+done
+for boards in half twice; do
+    run eval schedule $boards --json device=cpu threads=1
+    code_is 0; sed 's/,"steps".*//' "$dir/stdout" >$boards.json
+done
+equal "$(cat half.json)" "$(cat twice.json)" "an evaluation where half of the boards have no label"
 run prepare example-chat tokenizer=bytes
 # shellcheck disable=SC2086
 run pretrain.py --config-name cfg_chat data_paths=data/example-chat-dataset global_batch_size=1 epochs=5 lr_warmup_steps=8 arch.seq_len=16 $little out=talk

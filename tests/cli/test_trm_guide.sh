@@ -142,7 +142,8 @@ sed 's/hidden_size: 16/hidden_size: 32/' config/arch/trm_chat.yaml >config/arch/
 sed 's/reasoning.trm:/reasoning.trm_singlez:/' config/arch/trm_chat.yaml >config/arch/trm_other.yaml
 printf 'defaults: [cfg_mine, {override /arch: trm_wide}, _self_]\nlr: 2e-3\n' >config/cfg_wide.yaml
 printf 'defaults: [_self_, {arch: trm_chat}]\ndata_paths: [data/example-chat-dataset]\nglobal_batch_size: 4\nepochs: 1\neval_interval: 1\narch: {hidden_size: 64}\n' >config/cfg_first.yaml
-for case in cfg_wide::24 cfg_wide:arch=trm_wider:32 cfg_mine:arch=trm_wide:24 cfg_first::16; do
+printf 'defaults: [cfg_wide, {arch: trm_chat}]\nlr: 3e-3\n' >config/cfg_after.yaml # what a file overrides ends with it
+for case in cfg_wide::24 cfg_wide:arch=trm_wider:32 cfg_mine:arch=trm_wide:24 cfg_mine:+arch=trm_wide:24 cfg_first::16 cfg_after::16; do
     choice=${case#*:}
     # shellcheck disable=SC2086
     run pretrain.py --config-path config --config-name "${case%%:*}" ${choice%:*} out=wide device=cpu arch.seq_len=16 --quiet

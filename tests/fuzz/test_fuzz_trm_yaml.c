@@ -44,6 +44,7 @@ static const fuzz_seed seeds[] = {
          "${.hidden_size}\ncausal: true\n"),
     SEED("lr: 0.1\nmin: ${.lr}\nempty: ~\nlist: []\n"),
     SEED("defaults: [{arch: trm}, {override x: y}]\n\f{a: {b: {c: 1}}}\n"),
+    SEED("defaults: [{arch: trm}, {arch: trm}]\n\fdefaults: [{override arch: null}]\na: 1\n"),
 };
 
 static size_t fuzz_seeds(const fuzz_seed **out)
