@@ -99,7 +99,6 @@ static const struct {
              {"loss_type", "arch.loss.loss_type"},
              {"evaluators", NULL},
              {"eval_save_outputs", NULL},
-             {"min_eval_interval", NULL},
              {"arch.loss.name", NULL},
              {"arch.H_layers", NULL},
              {"dataset_type", NULL}};
@@ -138,14 +137,21 @@ typedef struct schedule {
     double lr, min_ratio;   /* of puzzles: -1 where they are not given */
     bool has_out, has_path; /* has_path: settings come from files */
     const char *data, *run_name, *project; /* as given, owned by the rewritten arguments; NULL: not given */
+    const char *epochs;                    /* likewise */
+    bool ends_alone;                       /* eval_interval=null: the only evaluation is that at the end */
 } schedule;
+
+/* A setting that was not given, as Python's programs write it. */
+static bool is_null(const char *value)
+{
+    return is(value, "") || is(value, "null") || is(value, "None") || is(value, "~");
+}
 
 /* What is counted in epochs there, and what here has another beginning; *taken: it was one of these.
  *
  * An evaluation interval is a pass of its own there. A warm-up of w updates reaches the peak at update w, counted from
  * 1: warmup_iters=w-1. */
-static an_status add_schedule(an_err *err, const schedule *s, const char *key, const char *value, an_argv *out,
-                              bool *taken)
+static an_status add_schedule(an_err *err, schedule *s, const char *key, const char *value, an_argv *out, bool *taken)
 {
     const bool interval = is(key, "eval_interval");
     *taken = interval || (s->puzzles && is(key, "lr_warmup_steps"));
@@ -157,6 +163,8 @@ static an_status add_schedule(an_err *err, const schedule *s, const char *key, c
         snprintf(number, sizeof number, "%lld", w - 1);
         return put_setting(err, out, "warmup_iters", number);
     }
+    s->ends_alone = is_null(value);
+    if (s->ends_alone) return AN_OK; /* the number of epochs may still follow */
     if (s->puzzles) AN_TRY(put_setting(err, out, "epochs_per_pass", value));
     if (s->own)
         an_say("note    eval_interval=%.24s is TinyRecursiveModels' here: %s, in epochs; --eval_interval=%.24s counts "
@@ -197,8 +205,11 @@ static an_status note_folder(an_err *err, schedule *s, const char *key, const ch
     const char **kept = is(key, "data_paths") || is(key, "data") ? &s->data
                         : is(key, "run_name")                    ? &s->run_name
                         : is(key, "project_name")                ? &s->project
+                        : is(key, "epochs")                      ? &s->epochs
                                                                  : NULL;
     if (!kept) return AN_OK;
+    *kept = NULL;
+    if (is_null(value)) return AN_OK;
     *kept = an_argv_printf(out, "%s", value);
     return *kept ? AN_OK : an_fail_nomem(err, "arguments", strlen(value));
 }
@@ -226,7 +237,7 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     if (is(key, "arch.name")) return check_model(err, equals + 1);
     if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
     AN_TRY(note_folder(err, s, key, equals + 1, out));
-    if (is(key, "project_name")) return AN_OK;
+    if (is(key, "project_name") || (is(key, "run_name") && is_null(equals + 1))) return AN_OK;
     if (is(key, "freeze_weights")) return add_freeze(err, equals + 1, out);
     if (is(key, "lr_min_ratio") && s->puzzles) return s->min_ratio = strtod(equals + 1, NULL), AN_OK;
     bool scheduled;
@@ -352,6 +363,22 @@ static an_status add_folder(an_err *err, const schedule *s, an_argv *out)
     return text ? an_argv_add(err, out, text) : an_fail_nomem(err, "arguments", sizeof project);
 }
 
+/* eval_interval=null: one interval of all epochs, those that were given or the preset's. */
+static an_status add_one_interval(an_err *err, const schedule *s, an_argv *out)
+{
+    const an_model *model;
+    const an_preset *p = out->argc > 2 ? an_preset_find(out->argv[2], &model) : NULL;
+    const char *epochs = s->epochs, *given = p && !epochs ? strstr(p->settings, " epochs=") : NULL;
+    if (given) {
+        given += strlen(" epochs=");
+        epochs = an_argv_printf(out, "%.*s", (int)strcspn(given, " "), given);
+        if (!epochs) return an_fail_nomem(err, "arguments", strlen(given));
+    }
+    if (!epochs) return an_fail(err, AN_E_USAGE, "eval_interval=null: set epochs= too");
+    if (s->puzzles) AN_TRY(put_setting(err, out, "epochs_per_pass", epochs));
+    return put_setting(err, out, "eval_epochs", epochs);
+}
+
 /* The settings of a command that takes those of a run. */
 static an_status add_arguments(an_err *err, int argc, char **argv, int first, bool trains, an_argv *out)
 {
@@ -373,6 +400,7 @@ static an_status add_arguments(an_err *err, int argc, char **argv, int first, bo
         AN_TRY(theirs ? add_setting(err, preset_of(argv[i]), &s, out) : an_argv_add(err, out, argv[i]));
     }
     if (trains && !s.has_out) AN_TRY(add_folder(err, &s, out));
+    if (s.ends_alone) AN_TRY(add_one_interval(err, &s, out));
     if (s.min_ratio < 0) return AN_OK;
     char number[32];
     snprintf(number, sizeof number, "%.9g", s.min_ratio * s.lr);

@@ -80,6 +80,10 @@ typedef struct an_weight_formats {
     an_status (*open_published)(an_err *err, const char *name, void *settings, bool shape_only, an_st **out);
     /* Whether a file without settings of ours is of this model. NULL: never asked; such files are the first row's. */
     bool (*recognizes)(const an_st *raw);
+    /* The file in which that program keeps a run's settings, and its text from ours as JSON (`from` begins its sentences): a run has it in
+     * its folder beside config.yaml. NULL: there is none. */
+    const char *settings_name;
+    an_status (*settings)(an_err *err, const char *from, const char *json, an_text *out);
 } an_weight_formats;
 
 typedef struct an_model_counts {

@@ -23,6 +23,7 @@ static bool may_differ(const char *key)
                                        "workers",
                                        "max_iters",
                                        "eval_interval",
+                                       "min_eval_interval",
                                        "eval_iters",
                                        "eval_batches",
                                        "eval_first",

@@ -98,6 +98,7 @@ static const an_config_field train_fields[] = {
 
     INT(eval_interval, "2000", 1, 1LL << 40,
         "updates between evaluations on the validation split (and after the last)"),
+    INT(min_eval_interval, "0", 0, 1LL << 40, "intervals at the beginning of a run that end without an evaluation"),
     INT(eval_iters, "200", 0, 1LL << 40, "batches in an evaluation of a split; 0: the whole split"),
     TEXT(eval_batches, "fixed", "fixed|random",
          "consecutive windows, the same every time, or drawn anew each time as nanoGPT does"),

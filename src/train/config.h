@@ -50,7 +50,7 @@ typedef struct an_train_config {
     bool decay_lr, nesterov, ema;
     an_train_text optimizer, decay, freeze;
     /* the run */
-    int64_t eval_interval, eval_iters, log_interval, save_interval, keep;
+    int64_t eval_interval, min_eval_interval, eval_iters, log_interval, save_interval, keep;
     bool eval_only, eval_first, eval_train, always_save;
     an_train_text nan, eval_batches, log_format;
     /* accepted from nanoGPT's files and ignored */

@@ -514,13 +514,18 @@ static an_status end_interrupted(an_err *err, loop *l)
     return save(err, l, false);
 }
 
+static bool evaluation_is_due(const an_train_config *c, int64_t done)
+{
+    return done == c->max_iters || (every(done, c->eval_interval) && done / c->eval_interval > c->min_eval_interval);
+}
+
 /* One update, then its line of metrics, evaluation and checkpoint where they are due. */
 static an_status iterate(an_err *err, loop *l)
 {
     an_session *r = l->r;
     const an_train_config *c = &r->cfg;
     const int64_t done = r->step + 1;
-    const bool evaluated = every(done, c->eval_interval) || done == c->max_iters;
+    const bool evaluated = evaluation_is_due(c, done);
     const bool logged = evaluated || every(r->step, c->log_interval), saved = every(done, c->save_interval);
     an_train_event e = {.step = r->step};
     int32_t stopped = 0;

@@ -39,7 +39,7 @@ static int make_folders(const char *dir)
  * ones (an_ckpt_prune). */
 static bool is_replaced(const char *name, size_t n, const void *unused)
 {
-    static const char *const names[] = {"config.yaml", "metrics.jsonl", "ranks.jsonl", "loss.svg"};
+    static const char *const names[] = {"config.yaml", "all_config.yaml", "metrics.jsonl", "ranks.jsonl", "loss.svg"};
     (void)unused;
     for (size_t i = 0; i < AN_COUNT(names); i++)
         if (strlen(names[i]) == n && strncmp(name, names[i], n) == 0) return true;
@@ -177,8 +177,8 @@ static int64_t step_of(const char *name)
 /* Whether `anneal train` writes files of this name. */
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"metrics.jsonl", "ranks.jsonl",      "logbook.jsonl",   "config.yaml",
-                                        "loss.svg",      "last.safetensors", "best.safetensors"};
+    static const char *const names[] = {"metrics.jsonl",   "ranks.jsonl", "logbook.jsonl",    "config.yaml",
+                                        "all_config.yaml", "loss.svg",    "last.safetensors", "best.safetensors"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return true;
     return step_of(name) >= 0 || strncmp(name, "events.out.tfevents.", 20) == 0;

@@ -670,6 +670,20 @@ an_logbook an_session_logbook(const an_session *r)
     return b;
 }
 
+/* The settings as the program that the model comes from keeps them. */
+static an_status save_other_settings(an_err *err, const an_session *r, const an_text *json)
+{
+    const an_weight_formats *w = r->cfg.model->weights;
+    char path[AN_CKPT_PATH_BYTES + 32];
+    an_text out = {0};
+    if (!w || !w->settings) return AN_OK;
+    snprintf(path, sizeof path, "%s/%s", r->cfg.out, w->settings_name);
+    an_status status = w->settings(err, path, json->data, &out);
+    if (status == AN_OK) status = an_json_save(err, path, &out);
+    an_text_free(&out);
+    return status;
+}
+
 an_status an_session_begin_logbook(an_err *err, const an_session *r, an_text *notes)
 {
     const an_config keys = an_train_file_keys(&r->cfg);
@@ -677,7 +691,9 @@ an_status an_session_begin_logbook(an_err *err, const an_session *r, an_text *no
     an_text yaml = {0}, json = {0};
     an_train_config_yaml(&r->cfg, &yaml);
     an_status status = an_config_json(err, &keys, &r->cfg, &json);
+    if (status == AN_OK && json.failed) status = an_fail_nomem(err, "the settings as text", json.len);
     if (status == AN_OK) status = an_logbook_begin(err, &b, &yaml, &json, notes);
+    if (status == AN_OK) status = save_other_settings(err, r, &json);
     an_text_free(&json);
     an_text_free(&yaml);
     return status;

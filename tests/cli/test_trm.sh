@@ -79,6 +79,7 @@ code_is 0; cp "$dir/stdout" "$dir/own.answers"
 for layout in torch torch_compiled; do # all_config.yaml has what shapes do not say
     run export "$dir/a" layout=$layout out="$dir/checkpoints/Sudoku-ACT-torch/trm/step_9"
     code_is 0; is_file "$dir/checkpoints/Sudoku-ACT-torch/trm/all_config.yaml"
+    cmp -s "$dir/a/all_config.yaml" "$dir/checkpoints/Sudoku-ACT-torch/trm/all_config.yaml" || fault "the run's own all_config.yaml is another"
     run solve "$dir/checkpoints/Sudoku-ACT-torch/trm/step_9" "$dir/boards"
     code_is 0; cmp -s "$dir/stdout" "$dir/own.answers" || fault "layout=$layout has other answers"
 done
@@ -142,6 +143,21 @@ equal "$(wc -l <schedule/metrics.jsonl | tr -d ' ')" 40 "updates of 20 epochs"
 equal "$(echo schedule/step_*.safetensors)" "schedule/step_20.safetensors schedule/step_40.safetensors" "an evaluation every ten epochs"
 equal "$(rate schedule 1) $(rate schedule 8) $(rate schedule 40)" "1.25e-05 0.0001 1e-05" "the rates of updates 1, 8 and 40"
 # shellcheck disable=SC2086
+run pretrain.py 'data_paths=[four1]' epochs=40 eval_interval=10 min_eval_interval=2 global_batch_size=20 $little data_paths_test=[four2] out=late
+code_is 0; equal "$(echo late/step_*.safetensors)" "late/step_60.safetensors late/step_80.safetensors" "evaluations from the third interval on"
+equal "$(grep -c val_loss late/metrics.jsonl)" 2 "evaluations from the third interval on"
+equal "$(grep -A 1 '^data_paths_test:' late/all_config.yaml | tr '\n' ' ')$(grep '_interval' late/all_config.yaml | sort | tr '\n' ' ')" \
+    'data_paths_test: - "four2" eval_interval: 10 min_eval_interval: 2 ' "folders and intervals in all_config.yaml"
+mkdir config; cp late/all_config.yaml config/late.yaml
+run pretrain.py --config-path config --config-name late out=again
+code_is 0; equal "$(state_hash again)" "$(state_hash late)" "a run by the all_config.yaml of another"
+# shellcheck disable=SC2086
+run pretrain.py 'data_paths=[four1]' eval_interval=null epochs=20 global_batch_size=20 $little run_name= project_name=null
+code_is 0; equal "$(echo checkpoints/Four1-ACT-torch/trm-*/step_*.safetensors | sed 's/trm-[^/]*/trm/')" checkpoints/Four1-ACT-torch/trm/step_40.safetensors "one interval, and names that are not given"
+# shellcheck disable=SC2086
+run plan sudoku_4x4 data=four1 batch_size=20 epochs=1000000000000 epochs_per_pass=1 eval_epochs=1000000000000 $little
+code_is 0
+# shellcheck disable=SC2086
 run pretrain.py 'data_paths=[four1,four2]' epochs=20 eval_interval=20 global_batch_size=20 $little +project_name='My project' run_name=.. --quiet
 code_is 0; is_file checkpoints/My-project/-./step_80.safetensors
 run export checkpoints/My-project/-. layout=torch out=theirs/step_80
@@ -180,6 +196,10 @@ code_is 0; equal "$(rate talk 1) $(rate talk 8) $(rate talk 20)" "3.75e-05 0.000
 # shellcheck disable=SC2086
 run pretrain.py --config-name cfg_chat data_paths=data/example-chat-dataset global_batch_size=1 epochs=5 arch.seq_len=16 $little out=brief
 code_is 0; says stderr "the warm-up is a tenth of the run, 2 of 20 updates"
+cp -R data/example-chat-dataset other-chat
+# shellcheck disable=SC2086
+run pretrain.py --config-name cfg_chat 'data_paths=[data/example-chat-dataset,other-chat]' global_batch_size=3 epochs=5 arch.seq_len=16 $little out=both
+code_is 0; equal "$(wc -l <both/metrics.jsonl | tr -d ' ')" 10 "updates of two folders of four conversations: one of three in each, and its rest left out"
 # shellcheck disable=SC2086
 run train cfg_chat data=data/example-chat-dataset batch_size=1 epochs=5 warmup_iters=8 arch.seq_len=16 arch.loss.loss_type=softmax_cross_entropy $little out=ours
 code_is 0; equal "$(rate ours 8) $(rate ours 9)" "0.000266666667 0.0003" "warmup_iters is ours"

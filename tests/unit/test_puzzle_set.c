@@ -176,6 +176,29 @@ static void several_folders_are_each_gone_through_in_every_epoch(void **state)
     an_puzzle_set_close(both);
 }
 
+static void any_number_of_epochs_is_counted_or_refused(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    int64_t updates;
+    const int64_t many = 1LL << 40;
+    an_puzzle_set *one_each = open_set(write_set("single", AN_U8, true, "train"));
+    an_puzzle_set *several = open_set(write_set("several", AN_U8, false, "train"));
+    const int64_t groups = an_puzzle_set_groups(one_each);
+    const an_puzzle_order o = {.seed = 3, .per_update = 1},
+                          pass = {.seed = 3, .per_update = 1, .epochs_per_pass = many};
+    assert_int_equal(an_puzzle_set_updates(NULL, one_each, &o, many, &updates), AN_OK);
+    assert_true(updates == many * groups);
+    assert_int_equal(an_puzzle_set_updates(NULL, one_each, &pass, many, &updates), AN_OK);
+    assert_true(updates == INT64_MAX);
+    assert_int_equal(an_puzzle_set_updates(&err, several, &o, many, &updates), AN_E_USAGE);
+    assert_non_null(strstr(err.text, "set max_iters"));
+    an_err_clear(&err);
+    assert_int_equal(an_puzzle_set_updates(NULL, several, &pass, 1, &updates), AN_E_USAGE);
+    an_puzzle_set_close(one_each);
+    an_puzzle_set_close(several);
+}
+
 static void a_batch_larger_than_the_data_is_a_sentence_about_the_data(void **state)
 {
     (void)state;
@@ -289,6 +312,7 @@ int main(void)
                                        cmocka_unit_test(a_batch_is_a_function_of_seed_and_update),
                                        cmocka_unit_test(an_epoch_takes_one_puzzle_of_each_group),
                                        cmocka_unit_test(several_folders_are_each_gone_through_in_every_epoch),
+                                       cmocka_unit_test(any_number_of_epochs_is_counted_or_refused),
                                        cmocka_unit_test(a_batch_larger_than_the_data_is_a_sentence_about_the_data),
                                        cmocka_unit_test(hostile_files_are_sentences_with_file_and_place),
                                        cmocka_unit_test(a_refused_allocation_is_a_sentence)};

@@ -16,6 +16,7 @@
 #include <string.h>
 
 enum { PLACE_EVERY = 64 };
+#define MAX_COUNTED (1LL << 32) /* draws: about a minute */
 
 typedef struct drawn {
     int64_t first, size; /* examples of the puzzle, in its part */
@@ -196,18 +197,45 @@ an_status an_puzzle_set_draw(an_err *err, const an_puzzle_set *s, const an_puzzl
     return an_fail(err, AN_E_INTERNAL, "a pass ends in the batch of update %llu", (unsigned long long)update);
 }
 
+static int64_t saturating_sum(int64_t a, int64_t b)
+{
+    return a > INT64_MAX - b ? INT64_MAX : a + b;
+}
+
+static int64_t saturating_product(int64_t a, int64_t b)
+{
+    return b > 0 && a > INT64_MAX / b ? INT64_MAX : a * b;
+}
+
+/* Passes over part k in which its puzzles have several examples: their batches can only be counted one after the other. */
+static an_status walk_passes(an_err *err, const an_puzzle_set *s, const an_puzzle_order *o, int k, int64_t rounds,
+                             int64_t *out)
+{
+    const int64_t draws = saturating_product(epochs_of(o) * s->part[k].groups, rounds);
+    if (draws > MAX_COUNTED)
+        return an_fail(
+            err, AN_E_USAGE,
+            "%s: %lld epochs draw %lld puzzles, and the batches of at most %lld are counted; train for fewer "
+            "epochs, or set max_iters instead of them",
+            s->part[k].path, (long long)saturating_product(rounds, epochs_of(o)), (long long)draws,
+            (long long)MAX_COUNTED);
+    for (int64_t round = 0; round < rounds; round++)
+        for (an_puzzle_place at = {.pass = (uint64_t)(round * s->n_parts + k)}; walk(s, o, &at, 0, 0, NULL);) ++*out;
+    return AN_OK;
+}
+
 an_status an_puzzle_set_updates(an_err *err, const an_puzzle_set *s, const an_puzzle_order *o, int64_t rounds,
                                 int64_t *out)
 {
     AN_TRY(an_puzzle_set_check(err, s, o));
     *out = 0;
-    for (int64_t pass = 0; pass / s->n_parts < rounds; pass++) {
-        const an_puzzle_part *p = part_of(s, (uint64_t)pass);
-        if (p->singles) {
-            *out += epochs_of(o) * p->groups / o->per_update;
-            continue;
-        }
-        for (an_puzzle_place at = {.pass = (uint64_t)pass}; walk(s, o, &at, 0, 0, NULL);) ++*out;
+    for (int k = 0; k < s->n_parts; k++) {
+        const an_puzzle_part *p = &s->part[k];
+        const int64_t in_pass = epochs_of(o) * p->groups / o->per_update;
+        if (p->singles)
+            *out = saturating_sum(*out, saturating_product(in_pass, rounds));
+        else
+            AN_TRY(walk_passes(err, s, o, k, rounds, out));
     }
     return AN_OK;
 }

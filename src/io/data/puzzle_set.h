@@ -66,7 +66,8 @@ an_status an_puzzle_set_check(an_err *err, const an_puzzle_set *s, const an_puzz
 /* Examples number first ... first + n of the batch of `update` (from 0). */
 an_status an_puzzle_set_draw(an_err *err, const an_puzzle_set *s, const an_puzzle_order *o, uint64_t update,
                              int64_t first, int64_t n, int64_t *examples);
-/* Updates in the first `rounds` passes through each part. */
+/* Updates in the first `rounds` passes through each part, at most INT64_MAX. AN_E_USAGE: so many draws of puzzles with
+ * several examples that counting them would take minutes. */
 an_status an_puzzle_set_updates(an_err *err, const an_puzzle_set *s, const an_puzzle_order *o, int64_t rounds,
                                 int64_t *out);
 

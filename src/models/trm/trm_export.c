@@ -122,11 +122,12 @@ static void put_arch(an_text *out, const json_t *settings)
 }
 
 /* The folders of "a", "a,b" or "['a', 'b']" as a list. */
-static void put_folders(an_text *out, const char *data)
+static void put_folders(an_text *out, const char *key, const char *data)
 {
     char name[1024];
-    an_text_puts(out, "data_paths:\n");
-    for (const char *at = data + strspn(data, "[, '\""); *at; at += strspn(at, "], '\"")) {
+    const char *at = data + strspn(data, "[], '\"");
+    an_text_printf(out, "%s:%s\n", key, *at ? "" : " []");
+    for (; *at; at += strspn(at, "], '\"")) {
         const size_t n = strcspn(at, "],'\"");
         snprintf(name, sizeof name, "%.*s", (int)AN_MIN(n, sizeof name - 1), at);
         an_text_puts(out, "- ");
@@ -145,16 +146,21 @@ static void put_rest(an_text *out, const json_t *settings)
                                            {"puzzle_emb_lr", "puzzle_emb_lr"},
                                            {"puzzle_emb_weight_decay", "puzzle_emb_weight_decay"},
                                            {"epochs", "epochs"},
+                                           {"min_eval_interval", "min_eval_interval"},
                                            {"seed", "seed"},
                                            {"ema", "ema"},
                                            {"ema_rate", "ema_rate"}};
     const json_t *warmup = json_object_get(settings, "warmup_iters");
-    const char *data = json_string_value(json_object_get(settings, "data"));
+    const char *data = json_string_value(json_object_get(settings, "data")),
+               *test = json_string_value(json_object_get(settings, "data_paths_test"));
+    const int64_t interval = json_integer_value(json_object_get(settings, "eval_epochs"));
     const double lr = json_number_value(json_object_get(settings, "learning_rate"));
     const int64_t micro = json_integer_value(json_object_get(settings, "batch_size")),
                   micros = json_integer_value(json_object_get(settings, "gradient_accumulation_steps"));
-    if (data) put_folders(out, data);
-    an_text_puts(out, "data_paths_test: []\nevaluators: []\n");
+    if (data) put_folders(out, "data_paths", data);
+    put_folders(out, "data_paths_test", test ? test : "");
+    an_text_puts(out, "evaluators: []\n");
+    if (interval > 0) an_text_printf(out, "eval_interval: %" PRId64 "\n", interval);
     if (micro > 0) an_text_printf(out, "global_batch_size: %" PRId64 "\n", micro * (micros > 0 ? micros : 1));
     for (size_t i = 0; i < AN_COUNT(names); i++) {
         const json_t *v = json_object_get(settings, names[i][0]);
@@ -167,21 +173,27 @@ static void put_rest(an_text *out, const json_t *settings)
             an_text_puts(out, "\n");
 }
 
+an_status an_trm_settings_text(an_err *err, const char *from, const char *json, an_text *out)
+{
+    json_t *settings;
+    AN_TRY(an_json_parse(err, from, 0, json, strlen(json), &settings));
+    put_arch(out, settings);
+    put_rest(out, settings);
+    json_decref(settings);
+    return AN_OK;
+}
+
 static an_status write_settings(an_err *err, const an_st *st, const char *path)
 {
     char beside[AN_CKPT_PATH_BYTES];
-    json_t *settings;
     an_text out = {0};
     const char *slash = strrchr(path, '/'), *text = an_st_meta(st, AN_CKPT_CONFIG);
     if (!text) return AN_OK;
     if (snprintf(beside, sizeof beside, "%.*sall_config.yaml", slash ? (int)(slash - path + 1) : 0, path) >=
         (int)sizeof beside)
         return an_fail(err, AN_E_USAGE, "out=%.200s...: the path is too long", path);
-    AN_TRY(an_json_parse(err, an_st_path(st), 0, text, strlen(text), &settings));
-    put_arch(&out, settings);
-    put_rest(&out, settings);
-    json_decref(settings);
-    an_status status = an_json_save(err, beside, &out);
+    an_status status = an_trm_settings_text(err, an_st_path(st), text, &out);
+    if (status == AN_OK) status = an_json_save(err, beside, &out);
     an_text_free(&out);
     return status;
 }

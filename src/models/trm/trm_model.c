@@ -1,5 +1,6 @@
 /* trm_model.c: TRM's entry in the model registry (models/model.h): settings, presets, and the functions that build, count
  * and describe the network of trm.h with the halting of act.h. */
+#include "models/trm/trm_export.h"
 #include "models/trm/trm_model.h"
 #include "models/trm/trm_weights.h"
 #include <stdio.h>
@@ -355,7 +356,9 @@ static const an_weight_formats weights = {
                    "that by torch.save, with an all_config.yaml beside, out=RUN/step_1000 for example",
     .recognizes = an_trm_weights_are_ours,
     .import = an_trm_weights_import,
-    .write = an_trm_weights_write};
+    .write = an_trm_weights_write,
+    .settings_name = "all_config.yaml",
+    .settings = an_trm_settings_text};
 
 const an_model an_trm_model = {.name = "trm",
                                .task = "puzzle",

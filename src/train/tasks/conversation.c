@@ -160,8 +160,9 @@ static int64_t warmup_of(const an_train_config *c, const chat_settings *s)
 static void settle_schedule(an_train_config *c, const chat_data *d)
 {
     const chat_settings *s = settings_of(c);
-    const int64_t batch = d->order.per_update;
-    const int64_t per_epoch = d->set[AN_TRAIN] ? AN_MAX(an_puzzle_set_examples(d->set[AN_TRAIN]) / batch, 1) : 1;
+    int64_t per_epoch = 1; /* a folder's last batch is left out where it is not full */
+    if (d->set[AN_TRAIN] && an_puzzle_set_updates(NULL, d->set[AN_TRAIN], &d->order, 1, &per_epoch) != AN_OK)
+        per_epoch = 1; /* a batch larger than the data is refused where it is drawn */
     if (d->set[AN_TRAIN] && c->epochs > 0) c->max_iters = AN_MIN(c->epochs, INT64_MAX / per_epoch) * per_epoch;
     if (d->set[AN_TRAIN] && c->epochs > 0) c->lr_decay_iters = AN_MAX(c->max_iters - 1, 1);
     if (d->set[AN_TRAIN] && s->eval_epochs > 0)
