@@ -131,6 +131,7 @@ static void the_cpu_computes_the_bits_of_a_rotation_before_attention(void **stat
                            .causal = x >> 40 & 1,
                            .dropout = x >> 41 & 1 ? 0.25 : 0};
         if (seed == 0) s.T = 300, s.D = 32; /* two chunks of queries */
+        if (seed == 3) s.T = 97, s.D = 16;  /* a row is one vector of AVX-512 */
         while (s.T * s.D > ROTATED_TABLE) s.T /= 2;
         float *fused[N_ROTATED], *apart[N_ROTATED];
         int64_t n[N_ROTATED];

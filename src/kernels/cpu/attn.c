@@ -44,6 +44,7 @@
 #include <math.h>
 
 enum { CHUNK = 256 }; /* queries of a forward task: the cost of packing a block of keys is shared by so many */
+enum { KEPT = 256 };  /* most queries of a head whose panels stay in the L2 cache for all blocks of keys (backward) */
 _Static_assert(BLOCK == AN_ATTN_KEYS, "a score tile holds one block of keys");
 
 /* A call of attention, shared by its tasks. */
@@ -63,6 +64,7 @@ typedef struct job {
     int dn, dw;       /* row length in words: of an f32 panel; of a panel that is summed over d */
     int item;         /* bytes of a stored element */
     bool split;       /* backward: separate tasks for dk dv and for dq */
+    bool kept;        /* else: the queries of a head are packed once, not for each block of keys */
     uint8_t *scratch;
     size_t scratch_bytes; /* of one thread */
 } job;
@@ -124,12 +126,14 @@ static void *take(uint8_t *base, size_t *used, size_t words)
 typedef struct ahead {
     const uint8_t *rows[5];
     int64_t stride_bytes[5];
-    int slots, n; /* views; rows of each */
+    int n[5], slots; /* rows of each view; views */
 } ahead;
 
-static void ahead_add(const job *w, ahead *a, const uint8_t *base, const int64_t stride[3], int b, int h, int64_t t)
+static void ahead_add(const job *w, ahead *a, const uint8_t *base, const int64_t stride[3], int b, int h, int64_t t,
+                      int64_t n)
 {
     a->rows[a->slots] = base + at(w, stride, b, h, t);
+    a->n[a->slots] = (int)n;
     a->stride_bytes[a->slots++] = stride[2] * w->item;
 }
 
@@ -138,7 +142,7 @@ static inline void fetch_ahead(const job *w, const ahead *a, int i, int queries)
 {
     const int bytes = w->s->D * w->item;
     for (int slot = 0; slot < a->slots; slot++)
-        for (int row = i; row < a->n; row += queries)
+        for (int row = i; row < a->n[slot]; row += queries)
             for (int line = 0; line < bytes; line += 64)
                 __builtin_prefetch(a->rows[slot] + row * a->stride_bytes[slot] + line, 0, 2);
 }
@@ -361,11 +365,11 @@ static ahead forward_ahead(const job *w, int64_t task, int64_t k0, int64_t end)
     if (b == s->B) return a;
     if (k0 >= end) {
         k0 = 0;
-        if (s->T >= BLOCK) ahead_add(w, &a, w->q, s->q, b, h, i0);
+        if (s->T >= BLOCK) ahead_add(w, &a, w->q, s->q, b, h, i0, AN_MIN(CHUNK, s->T - i0));
     }
-    a.n = (int)AN_MIN(BLOCK, AN_MIN(w->keys - k0, s->T < BLOCK ? BLOCK : s->T - i0));
-    ahead_add(w, &a, w->k, s->k, b, h, k0);
-    ahead_add(w, &a, w->v, s->v, b, h, k0);
+    const int64_t n = AN_MIN(BLOCK, w->keys - k0);
+    ahead_add(w, &a, w->k, s->k, b, h, k0, n);
+    ahead_add(w, &a, w->v, s->v, b, h, k0, n);
     return a;
 }
 
@@ -449,7 +453,7 @@ typedef struct backward_scratch {
     an_word *kt, *vt;    /* [dw, 64] */
     an_word *k;          /* [64, dw] rows of k (f32: also summed over keys) */
     an_word *ka;         /* pairs along the keys [32, dn] */
-    an_word *q, *g;      /* [64, dw] rows of q and do */
+    an_word *q, *g;      /* [64, dw] rows of q and do; these four and delta of all queries where they are kept */
     an_word *qa, *ga;    /* pairs along the queries [32, dn] */
     float *dk, *dv;      /* [64, dn] */
     float *dq;           /* [T, dn], or [64, dn] when split */
@@ -466,14 +470,15 @@ typedef struct backward_scratch {
 static size_t backward_scratch_of(const job *w, uint8_t *base, backward_scratch *r)
 {
     size_t used = 0, dn = (size_t)w->dn, dw = (size_t)w->dw, half = w->dot ? BLOCK / 2 : 0;
+    const size_t queries = w->s->T <= KEPT ? (size_t)an_round_up(w->s->T, BLOCK) : BLOCK;
     r->kt = take(base, &used, BLOCK * dw);
     r->vt = take(base, &used, BLOCK * dw);
     r->k = take(base, &used, BLOCK * dw);
-    r->q = take(base, &used, BLOCK * dw);
-    r->g = take(base, &used, BLOCK * dw);
+    r->q = take(base, &used, queries * dw);
+    r->g = take(base, &used, queries * dw);
     r->ka = take(base, &used, half * dn);
-    r->qa = take(base, &used, half * dn);
-    r->ga = take(base, &used, half * dn);
+    r->qa = take(base, &used, w->dot ? queries / 2 * dn : 0);
+    r->ga = take(base, &used, w->dot ? queries / 2 * dn : 0);
     r->dk = take(base, &used, BLOCK * dn);
     r->dv = take(base, &used, BLOCK * dn);
     r->p = take(base, &used, BLOCK * BLOCK);
@@ -481,7 +486,7 @@ static size_t backward_scratch_of(const job *w, uint8_t *base, backward_scratch 
     r->pa = take(base, &used, half * BLOCK);
     r->dsa = take(base, &used, half * BLOCK);
     r->dsw = take(base, &used, half * BLOCK);
-    r->delta = take(base, &used, BLOCK);
+    r->delta = take(base, &used, queries);
     r->mask = take(base, &used, BLOCK);
     r->line = take(base, &used, dn);
     r->gline = take(base, &used, dn);
@@ -516,10 +521,23 @@ static void load_queries(const job *w, const backward_scratch *r, int b, int h, 
         pair_panel(w, r->g, padded, r->ga);
     }
     for (int i = 0; i < rows; i++) {
-        load_row(r->gline, w->g + at(w, s->do_, b, h, i0 + i), s->dtype, s->D, w->dn);
-        load_row(r->line, w->o + at(w, s->o, b, h, i0 + i), s->dtype, s->D, w->dn);
+        const uint8_t *g = w->g + at(w, s->do_, b, h, i0 + i), *o = w->o + at(w, s->o, b, h, i0 + i);
+        if (s->dtype == AN_F32 && s->D == w->dn) {
+            r->delta[i] = dot_rows((const float *)(const void *)g, (const float *)(const void *)o, w->dn);
+            continue;
+        }
+        load_row(r->gline, g, s->dtype, s->D, w->dn);
+        load_row(r->line, o, s->dtype, s->D, w->dn);
         r->delta[i] = dot_rows(r->gline, r->line, w->dn);
     }
+}
+
+/* The panels from query i0 on, a multiple of 64, of a head whose queries are all packed. */
+static backward_scratch queries_from(const job *w, backward_scratch r, int64_t i0)
+{
+    r.q += i0 * w->dw, r.g += i0 * w->dw, r.delta += i0;
+    if (w->dot) r.qa += i0 / 2 * w->dn, r.ga += i0 / 2 * w->dn;
+    return r;
 }
 
 /* s[i][j] = exp(s[i][j] * scale - lse[i]) for neighbouring rows i. */
@@ -703,15 +721,16 @@ static ahead backward_ahead(const job *w, int b, int h, int64_t i0, int64_t k0)
     }
     if (head) k0 = 0;
     if (keys) i0 = 0;
-    a.n = (int)AN_MIN(BLOCK, AN_MIN(keys ? s->S - k0 : BLOCK, keys && !head ? BLOCK : s->T - i0));
-    if (!keys || head) {
-        ahead_add(w, &a, w->q, s->q, b, h, i0);
-        ahead_add(w, &a, w->g, s->do_, b, h, i0);
-        ahead_add(w, &a, w->o, s->o, b, h, i0);
+    if (w->kept ? head : !keys || head) {
+        const int64_t n = w->kept ? s->T : AN_MIN(BLOCK, s->T - i0);
+        ahead_add(w, &a, w->q, s->q, b, h, i0, n);
+        ahead_add(w, &a, w->g, s->do_, b, h, i0, n);
+        ahead_add(w, &a, w->o, s->o, b, h, i0, n);
     }
     if (keys) {
-        ahead_add(w, &a, w->k, s->k, b, h, k0);
-        ahead_add(w, &a, w->v, s->v, b, h, k0);
+        const int64_t n = AN_MIN(BLOCK, s->S - k0);
+        ahead_add(w, &a, w->k, s->k, b, h, k0, n);
+        ahead_add(w, &a, w->v, s->v, b, h, k0, n);
     }
     return a;
 }
@@ -728,10 +747,11 @@ static void backward_keys(const job *w, backward_scratch *r, int b, int h, int64
     for (int64_t i0 = first <= 0 ? 0 : first / BLOCK * BLOCK; i0 < s->T; i0 += BLOCK) {
         int rows = (int)AN_MIN(BLOCK, s->T - i0);
         r->next = backward_ahead(w, b, h, i0 + BLOCK, k0 + BLOCK);
-        load_queries(w, r, b, h, i0, rows);
-        gradient_tile(w, r, b, h, i0, rows, k0, n);
-        add_keys(w, r, i0, rows, k0, n);
-        if (dq) add_queries(w, r, dq + i0 * w->dn, i0, rows, k0, n);
+        const backward_scratch tile = w->kept ? queries_from(w, *r, i0) : *r;
+        if (!w->kept) load_queries(w, &tile, b, h, i0, rows);
+        gradient_tile(w, &tile, b, h, i0, rows, k0, n);
+        add_keys(w, &tile, i0, rows, k0, n);
+        if (dq) add_queries(w, &tile, dq + i0 * w->dn, i0, rows, k0, n);
     }
     store_turned(w, w->dk, s->dk, b, h, k0, n, r->dk);
     store_rows(w, w->dv, s->dv, b, h, k0, n, r->dv, w->drop.scale);
@@ -763,6 +783,10 @@ static void backward_part(void *arg, int64_t task, int thread)
     if (!w->split) {
         const int b = (int)(task / s->H), h = (int)(task % s->H);
         memset(r.dq, 0, sizeof(float) * (size_t)an_round_up(s->T, ROWS_UP) * (size_t)w->dn);
+        for (int64_t i0 = 0; i0 < s->T && w->kept; i0 += BLOCK) {
+            const backward_scratch tile = queries_from(w, r, i0);
+            load_queries(w, &tile, b, h, i0, (int)AN_MIN(BLOCK, s->T - i0));
+        }
         for (int64_t k0 = 0; k0 < s->S; k0 += BLOCK) backward_keys(w, &r, b, h, k0, r.dq);
         store_turned(w, w->dq, s->dq, b, h, 0, s->T, r.dq);
         return;
@@ -808,6 +832,7 @@ void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, const 
     const int64_t heads = (int64_t)s->B * s->H, threads = an_pool_working(p);
     const int64_t blocks = an_ceil_div(s->S, BLOCK) + an_ceil_div(s->T, BLOCK);
     w.split = 5 * an_ceil_div(heads, threads) * threads > 7 * heads && blocks > 2;
+    w.kept = !w.split && s->T <= KEPT;
     an_pool_run(p, w.split ? heads * blocks : heads, backward_task, &w);
 }
 

@@ -33,7 +33,10 @@ enum {
 static inline void load_row(float *restrict out, const void *restrict src, uint8_t dtype, int n, int padded)
 {
     if (dtype == AN_F32 && n % LANES == 0) {
-        for (int i = 0; i < n; i += LANES) lanes_store(out + i, lanes_load((const float *)src + i));
+        for (int i = 0; i < n; i += LANES) {
+            lanes_store(out + i, lanes_load((const float *)src + i));
+            __asm__("" : "+r"(out)); /* else compilers call memcpy, which takes longer than a row of one vector */
+        }
     } else if (dtype == AN_F32) {
         memcpy(out, src, sizeof(float) * (size_t)n);
     } else {
@@ -50,6 +53,16 @@ static inline void turn_row(float *restrict out, const float *restrict x, float 
 {
     typedef float vf8_at __attribute__((vector_size(32), may_alias, aligned(4)));
     int j = 0;
+#if AN_VL == 16
+    if (half == 8) { /* the row is one vector: x (cos, cos) + (its halves exchanged) (s0, s1) */
+        const __m512 row = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(factor));
+        const __m512 c = _mm512_broadcast_f32x8(_mm256_loadu_ps(cosines));
+        const __m512 s = _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(s0)), _mm256_loadu_ps(s1), 1);
+        const __m512 other = _mm512_shuffle_f32x4(row, row, 0x4e);
+        _mm512_storeu_ps(out, _mm512_add_ps(_mm512_mul_ps(c, row), _mm512_mul_ps(s, other)));
+        return;
+    }
+#endif
     for (; j + 8 <= half; j += 8) {
         const vf8 a = *(const vf8_at *)(x + j) * factor, b = *(const vf8_at *)(x + half + j) * factor;
         const vf8 c = *(const vf8_at *)(cosines + j);
