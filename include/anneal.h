@@ -348,6 +348,7 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
  *     argmax, sort, topk       NaN is the greatest number; argmax is the first; sort is stable
  *     pow(a, b)                d/da = 0 where b = 0; d/db = 0 where a = 0 and b >= 0
  *     atan2                    d/dy = d/dx = 0 at (0, 0)
+ *     fmod(a, b)               exact, with the sign of a; NaN where a is infinite or b is 0; d/db = -trunc(a / b)
  *     round_bf16(a, u)         one of the two numbers with bfloat16's 8 bits of mantissa beside a: with u uniform in [0,1) (an_rand)
  *                              the farther one from zero as often as keeps the mean. No gradient; u outside [0,1) counts as 0
  *     logsumexp                -inf for a row of -inf alone or of nothing, +inf for a row that holds +inf
@@ -367,9 +368,9 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
     X(atan) X(asin) X(acos)                                                                                                                  \
     X(not) X(isfinite)                                                                                                                       \
     X(relu) X(gelu) X(gelu_tanh) X(silu) X(softplus) X(square) /* formulas */
-/* Elementwise, two operands. Comparisons give bool. idiv and imod: integers, rounding toward minus infinity. */
+/* Elementwise, two operands. Comparisons give bool. idiv and imod: integers, rounding toward minus infinity. fmod: floats, toward zero. */
 #define AN_BINARY_FUNCTIONS(X)                                                                                                               \
-    X(add) X(sub) X(mul) X(div) X(idiv) X(imod) X(pow) X(atan2) X(round_bf16) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(and) X(or) X(xor)
+    X(add) X(sub) X(mul) X(div) X(idiv) X(imod) X(pow) X(atan2) X(fmod) X(round_bf16) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(and) X(or) X(xor)
 /* clang-format on */
 
 #define AN_DECLARE_UNARY(name)  AN_API an_tensor *an_##name##_at(const char *at, an_tensor *a);
@@ -687,6 +688,7 @@ AN_API an_status an_round_weights(an_ctx *cx, bool rounded);
 #define an_imod(a, b)    an_imod_at(AN_AT, a, b)
 #define an_pow(a, b)     an_pow_at(AN_AT, a, b)
 #define an_atan2(y, x)   an_atan2_at(AN_AT, y, x)
+#define an_fmod(a, b)    an_fmod_at(AN_AT, a, b)
 #define an_round_bf16(a, u) an_round_bf16_at(AN_AT, a, u)
 #define an_maximum(a, b) an_maximum_at(AN_AT, a, b)
 #define an_minimum(a, b) an_minimum_at(AN_AT, a, b)

@@ -60,6 +60,9 @@ typedef struct an_import_entry {
 AN_API int an_import_count(const an_import *file, an_import_kind kind);
 AN_API bool an_import_get(const an_import *file, an_import_kind kind, int i, an_import_entry *out);
 AN_API bool an_import_has_eval(const an_import *file); /* a program of its own for evaluation */
+/* What is to be known of a file that is read all the same, as a sentence: it was written by a newer PyTorch than this library knows. ""
+ * where there is nothing. */
+AN_API void an_import_note(const an_import *file, char note[AN_IMPORT_WHY]);
 /* The operations of the file as lines of text: how often, name, what it becomes or that it is missing; free() it. */
 AN_API char *an_import_operations(const an_import *file);
 /* Whether every operation is known; if not, the sentence that names those that are not. */
@@ -106,12 +109,15 @@ typedef struct an_import_counts {
  * dtype, rank, dim and step of each of out[], in the order of AN_IMPORT_OUTPUT. Nothing runs. */
 AN_API an_status an_import_call_plan(an_import_model *m, const an_import_array *in, an_import_array *out,
                                      char why[AN_IMPORT_WHY]);
-/* Runs the graph for training as a function: reads in[], writes out[], stored as an_import_call_plan says or in another
+/* Runs the graph as a function: reads in[], writes out[], stored as an_import_call_plan says or in another
  * order of axes without gaps. On the CPU both are read and written in place (an_bind): an input whose elements are dense
- * in any order of its axes, or one number repeated, is not copied; integers are, as int32. Results must not overlap each
+ * in any order of its axes, or one number repeated, is not copied; integers are, as int32, and
+ * elements that are not aligned to their size. Results must not overlap each
  * other or an input. A call draws other random numbers than the one before. The context's step ends with it. */
 AN_API an_status an_import_call(an_import_model *m, const an_import_array *in, const an_import_array *out,
                                 char why[AN_IMPORT_WHY]);
+/* Which graph an_import_call and an_import_call_plan run from now on: that for training, unless this says otherwise. */
+AN_API void an_import_call_mode(an_import_model *m, an_import_mode mode);
 /* The values of a parameter, buffer or lifted constant, by its name in state_dict, are from now on those at a->data. A
  * float tensor in C order, and its dtype, is used there: steps read and write it, and it must stay valid until the
  * context is closed or another array is given. Integers are copied: of a buffer they are read before each

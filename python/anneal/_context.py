@@ -1,18 +1,14 @@
 """What torch.py and _step.py share: dtypes, contexts on the CPU and what they hold."""
 import ctypes
-import gc
-import weakref
 
 import torch
 
 from ._graph import Unsupported
-from ._library import BF16, BOOL, F16, F32, F64, I32, I64, U8, WHY_BYTES, Memory, Options, library
+from ._library import BF16, BOOL, F16, F32, F64, I32, I64, U8, WHY_BYTES, Memory, Options, alive, empty_cache, library
 
 DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16, torch.float64: F64, torch.int32: I32, torch.int64: I64,
           torch.uint8: U8, torch.bool: BOOL}
 BACK = {v: k for k, v in DTYPES.items()}
-
-_models = weakref.WeakSet()
 
 
 class Model:
@@ -34,7 +30,7 @@ class Model:
         self.model = self.lib.an_import_bind(self.file, self.context, self.why)
         if not self.model:
             raise self._failure(Unsupported)
-        _models.add(self)
+        alive.add(self)
 
     def sentence(self):
         return self.why.value.decode(errors="replace")
@@ -63,14 +59,6 @@ class Model:
         return out
 
 
-def empty_cache():
-    """Frees what no model needs now: plans with their kernels and scratch memory. The next call plans again."""
-    gc.collect()
-    for m in list(_models):
-        if m.context:
-            m.lib.an_empty_cache(m.context)
-
-
 def memory():
     """Bytes that all contexts together hold."""
-    return sum(m.memory().requested_bytes for m in list(_models))
+    return sum(m.memory().requested_bytes for m in list(alive))

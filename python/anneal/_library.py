@@ -1,9 +1,11 @@
 """libanneal by ctypes: the functions of anneal_import.h that torch.py calls. ctypes releases the GIL during a call."""
 import ctypes as c
 import ctypes.util
+import gc
 import glob
 import os
 import threading
+import weakref
 
 WHY_BYTES = 1024
 F32, BF16, F16, F64, I32, I64, U8, BOOL = range(8)  # an_dtype
@@ -69,6 +71,9 @@ FUNCTIONS = {
     "an_error": (c.c_char_p, [c.c_void_p]),
     "an_empty_cache": (c.c_int, [c.c_void_p]),
     "an_import_open_description": (c.c_void_p, [c.c_char_p, c.c_char_p, c.c_size_t, c.c_char_p]),
+    "an_import_open": (c.c_void_p, [c.c_char_p, c.c_char_p]),
+    "an_import_note": (None, [c.c_void_p, c.c_char_p]),
+    "an_import_call_mode": (None, [c.c_void_p, c.c_int]),
     "an_import_close": (None, [c.c_void_p]),
     "an_import_check": (c.c_int, [c.c_void_p, c.c_char_p]),
     "an_import_count": (c.c_int, [c.c_void_p, c.c_int]),
@@ -131,3 +136,14 @@ def load():
         f = getattr(library, name)
         f.restype, f.argtypes = result, arguments
     return library
+
+
+alive = weakref.WeakSet()  # what holds a context: objects with .lib and .context
+
+
+def empty_cache():
+    """Frees what no model needs now: plans with their kernels and scratch memory. The next call plans again."""
+    gc.collect()
+    for m in list(alive):
+        if m.context:
+            m.lib.an_empty_cache(m.context)

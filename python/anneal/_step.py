@@ -140,12 +140,12 @@ class Step:
             raise (RuntimeError if result is not None else Unsupported)(self._plan.sentence())
 
     def __call__(self, *inputs):
-        """One update; returns the loss before it, as a number in a tensor."""
+        """One update; returns the loss before it, as a number in a tensor. Inputs are tensors, or arrays of any library that has __dlpack__."""
         for name, t, at in (*self._places, *self._kept):
             if t.data_ptr() != at:
                 raise RuntimeError(f"{name} lies in other memory than when the step was made: make a new step after model.to() and "
                                    "the like, and write values in place (load_state_dict does)")
-        tensors = [x for x in inputs if torch.is_tensor(x)]
+        tensors = [x if torch.is_tensor(x) else torch.from_dlpack(x) for x in inputs if hasattr(x, "__dlpack__")]
         if len(tensors) != len(inputs) or len(tensors) != self._lib.an_import_count(self._plan.file, INPUT):
             raise TypeError(f"step takes {self._lib.an_import_count(self._plan.file, INPUT)} tensors, as in the example")
         self._fill(tensors)

@@ -114,6 +114,8 @@ static an_status print_archive(an_err *err, an_import *file, bool json)
             an_text_puts(&out, "null");
         else
             an_json_put(&out, why);
+        an_import_note(file, why);
+        if (why[0]) an_text_puts(&out, ",\"note\":"), an_json_put(&out, why);
         an_text_puts(&out, "}");
         return an_print_line(err, &out);
     }
@@ -121,6 +123,8 @@ static an_status print_archive(an_err *err, an_import *file, bool json)
     an_text_printf(&out, "operations%s\n%s%s", an_import_has_eval(file) ? " (of the program for training)" : "",
                    operations ? operations : "", known ? "all are known" : why);
     free(operations);
+    an_import_note(file, why);
+    if (why[0]) an_text_printf(&out, "\nnote: %s", why);
     an_text_printable(out.data, out.len);
     return an_print_line(err, &out);
 }

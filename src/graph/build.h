@@ -98,6 +98,7 @@ void an_set_rule(an_tensor *out, an_rule_kind kind, const an_tensor *x, const an
 #define CAST(x, t)   an_make_cast(x, t)
 #define NEG(x)       an_make1(AN_OP_NEG, x)
 #define SIGN(x)      an_make1(AN_OP_SIGN, x)
+#define FLOOR(x)     an_make1(AN_OP_FLOOR, x)
 #define EXP(x)       an_make1(AN_OP_EXP, x)
 #define LOG(x)       an_make1(AN_OP_LOG, x)
 #define LOG1P(x)     an_make1(AN_OP_LOG1P, x)

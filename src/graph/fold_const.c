@@ -12,7 +12,8 @@
 
 #include <math.h>
 
-#define an_isfinite(x) (isfinite(x) ? 1 : 0) /* exact on any host */
+#define an_isfinite(x) (isfinite(x) ? 1 : 0) /* exact on any host, as is the next */
+#define an_fmod(x, y)  fmodf(x, y)
 
 static float in_float(an_op op, float a, float b, float c)
 {

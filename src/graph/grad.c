@@ -72,6 +72,8 @@ static int32_t source_slot(const pass *p, const an_tensor *t, int i)
 #define ATAN2_GRAD(other)                                                                                              \
     WHERE(AND(EQ(a, NUM(0)), EQ(b, NUM(0))), NUM(0), DIV(MUL(g, other), ADD(MUL(a, a), MUL(b, b))))
 #define POW_GRAD_BASE     WHERE(EQ(b, NUM(0)), NUM(0), MUL(g, MUL(b, POW(a, SUB(b, NUM(1))))))
+#define QUOTIENT          DIV(a, b)
+#define FMOD_GRAD_DIVISOR NEG(MUL(g, WHERE(LT(QUOTIENT, NUM(0)), NEG(FLOOR(NEG(QUOTIENT))), FLOOR(QUOTIENT))))
 #define POW_GRAD_EXPONENT WHERE(AND(EQ(a, NUM(0)), LE(NUM(0), b)), NUM(0), MUL(g, MUL(y, LOG(a))))
 
 static void grad_elem(an_backward_node *node)

@@ -275,14 +275,15 @@ static an_status check_byteorder(an_err *err, const an_pt2 *a)
                    "%s: its tensors are not little-endian; export the model on a little-endian machine", a->path);
 }
 
-static an_status check_version(an_err *err, const an_pt2 *a)
+static an_status check_version(an_err *err, an_pt2 *a)
 {
-    const json_t *version = json_object_get(json_object_get(a->model, "schema_version"), "major");
+    const json_t *versions = json_object_get(a->model, "schema_version"), *version = json_object_get(versions, "major");
+    a->minor = json_integer_value(json_object_get(versions, "minor"));
     if (!a->model)
         return an_fail(err, AN_E_IO, "%s: it has no models/model.json; the file is damaged, or of another program",
                        a->path);
     if (json_is_integer(version) && json_integer_value(version) == 8) return AN_OK;
-    return an_fail(err, AN_E_UNSUPPORTED, "%s: its schema is version %lld, version 8 is read (PyTorch 2.9 to 2.13)",
+    return an_fail(err, AN_E_UNSUPPORTED, "%s: its schema is version %lld, version 8 is read (PyTorch 2.9 to 2.15)",
                    a->path, (long long)json_integer_value(version));
 }
 

@@ -22,7 +22,13 @@
 #include "io/formats/zip.h"
 #include "platform/platform.h"
 
-enum { AN_PT2_MAX_RANK = 8, AN_PT2_MAX_TENSORS = 1 << 16, AN_PT2_MAX_JSON_BYTES = 64 << 20, AN_PT2_TEXTS = 4 };
+enum {
+    AN_PT2_MAX_RANK = 8,
+    AN_PT2_MAX_TENSORS = 1 << 16,
+    AN_PT2_MAX_JSON_BYTES = 64 << 20,
+    AN_PT2_TEXTS = 4,
+    AN_PT2_MINOR = 20 /* of schema 8: PyTorch 2.12 to 2.15 write it */
+};
 
 typedef struct an_pt2_tensor {
     const char *name;   /* as in state_dict */
@@ -49,6 +55,7 @@ typedef struct an_pt2 {
     an_pt2_tensor *tensor;                   /* weights, then constants, each in the order of the file */
     int32_t n_tensors;
     bool has_data;
+    int64_t minor; /* of the schema's version */
 } an_pt2;
 
 /* After a failure, too, an_pt2_close is called. */

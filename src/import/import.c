@@ -195,6 +195,18 @@ bool an_import_has_eval(const an_import *f)
     return f->has_eval;
 }
 
+void an_import_note(const an_import *f, char note[AN_IMPORT_WHY])
+{
+    const char *by = json_string_value(json_object_get(f->archive.model, "torch_version"));
+    note[0] = 0;
+    if (f->archive.minor <= AN_PT2_MINOR) return;
+    snprintf(
+        note, AN_IMPORT_WHY,
+        "%.500s: its schema is version 8.%lld%s%.40s, newer than 8.%d: what that adds is ignored, or refused by name",
+        f->archive.path, (long long)f->archive.minor, by ? ", of PyTorch " : "", by ? by : "", AN_PT2_MINOR);
+    an_text_printable(note, strlen(note));
+}
+
 char *an_import_operations(const an_import *f)
 {
     an_text text = {0};

@@ -223,6 +223,12 @@ static int32_t result_id(const an_pt2_node *n, int k)
     return an_out_used(n, k) ? n->out[k].value : -1;
 }
 
+bool an_out_is_byte(const an_build *b, const an_pt2_node *n, int k)
+{
+    const int32_t id = result_id(n, k);
+    return id >= 0 && strcmp(an_pt2_dtype_name(b->g->value[id].torch_dtype), "uint8") == 0;
+}
+
 /* `t` as the file has value `id`: integers of 8 and 16 bits are int32 here and wrap, and truth values of a byte are no bools. */
 static an_tensor *in_range(const an_build *b, int32_t id, an_tensor *t)
 {
@@ -235,6 +241,11 @@ static an_tensor *in_range(const an_build *b, int32_t id, an_tensor *t)
     if (below != 0) t = an_add_num_at(AN_AT, t, below);
     t = an_and_at(AN_AT, t, an_const_at(AN_AT, b->cx, AN_I32, mask));
     return below != 0 ? an_add_num_at(AN_AT, t, -below) : t;
+}
+
+an_tensor *an_in_range_of(const an_build *b, const an_pt2_node *n, int i, an_tensor *t)
+{
+    return in_range(b, n->arg[i].value, t);
 }
 
 /* What only reads elements in another order, of the dtype that they have, leaves them as they are. A node that a rule made for a gradient

@@ -69,6 +69,9 @@ void an_out_imaginary(an_build *b, const an_pt2_node *n, int k, an_tensor *im);
 an_tensor *an_out_get(an_build *b, const an_pt2_node *n, int k);
 int an_out_count(const an_pt2_node *n);
 bool an_out_used(const an_pt2_node *n, int k);
+/* Whether result k is uint8 by the file; `t` as int32 that wraps where argument i has 8 or 16 bits there. */
+bool an_out_is_byte(const an_build *b, const an_pt2_node *n, int k);
+an_tensor *an_in_range_of(const an_build *b, const an_pt2_node *n, int i, an_tensor *t);
 /* The dtype of result k by the file. AN_F32 means any float: the precision policy may make products narrower. */
 an_dtype an_out_dtype(const an_build *b, const an_pt2_node *n, int k);
 

@@ -171,7 +171,8 @@ static an_status take_input(const an_call *c, const an_import_array *a, int i)
         c->in[i] = an_full_at(AN_AT, c->cx, narrow ? AN_I32 : (an_dtype)a->dtype, shape_of(a), 0);
         return AN_OK;
     }
-    if (!narrow && usual_size(c, a, i) && order_of(a, order)) return bound_input(c, a, order, i);
+    const bool aligned = (uintptr_t)a->data % an_dtype_size((an_dtype)a->dtype) == 0;
+    if (!narrow && aligned && usual_size(c, a, i) && order_of(a, order)) return bound_input(c, a, order, i);
     if (c->runs) return copied(c, a, i, &c->in[i]);
     c->in[i] = an_input_at(AN_AT, c->cx, narrow ? AN_I32 : (an_dtype)a->dtype, shape_of(a), NULL);
     return AN_OK;
@@ -257,7 +258,7 @@ an_status an_call_inputs(an_call *c, const an_import_array *in)
 static an_status build(an_call *c, const an_import_array *in, char *why)
 {
     AN_TRY(an_call_inputs(c, in));
-    const an_status status = an_import_build_as(c->m, AN_IMPORT_TRAIN, c->in, c->last_in, c->out, c->last_out, why);
+    const an_status status = an_import_build_as(c->m, c->m->mode, c->in, c->last_in, c->out, c->last_out, why);
     if (status != AN_OK) return c->err->code = status; /* why[] has the sentence */
     AN_TRY(widen_results(c));
     return an_error(c->cx) ? an_call_failed(c) : AN_OK;
@@ -325,6 +326,11 @@ an_status an_import_call(an_import_model *m, const an_import_array *in, const an
                          char why[AN_IMPORT_WHY])
 {
     return whole(m, in, NULL, out, why);
+}
+
+void an_import_call_mode(an_import_model *m, an_import_mode mode)
+{
+    m->mode = mode;
 }
 
 void an_import_call_counts(const an_import_model *m, an_import_counts *out)

@@ -32,7 +32,8 @@ struct an_import_model {
     an_pt2_number *symbol;
     an_mirror *mirror;
     int n_mirrors, cap_mirrors;
-    uint64_t calls; /* of an_import_call, and what they cost */
+    an_import_mode mode; /* of calls */
+    uint64_t calls;      /* of an_import_call, and what they cost */
     int64_t copies, copied_bytes, launches, peak_bytes;
 };
 

@@ -513,7 +513,9 @@ static an_tensor *of_groups(an_build *b, an_tensor *src, an_tensor *ids, int64_t
     if (kind == PRODUCT) {
         an_shape back = s;
         back.dim[0] = R;
-        return an_reshape_at(AN_AT, an_product_of_rows(an_axis_last(all, 1), false), back);
+        an_shape perm = group; /* the axis of rows last, the others in their order */
+        for (int i = 0; i < perm.rank; i++) perm.dim[i] = i == 0 ? 0 : i + 1 < perm.rank ? i + 1 : 1;
+        return an_reshape_at(AN_AT, an_product_of_rows(an_permute_at(AN_AT, all, perm), false), back);
     }
     return least ? an_min_at(AN_AT, all, AN_AXIS(1), false) : an_max_at(AN_AT, all, AN_AXIS(1), false);
 }
@@ -524,6 +526,19 @@ static an_tensor *for_each(an_tensor *ids, an_tensor *src, int axis)
     an_shape s = {.rank = an_rank(src), .dim = {1, 1, 1, 1, 1, 1, 1, 1}};
     s.dim[axis] = an_count(ids);
     return an_expand_at(AN_AT, an_reshape_at(AN_AT, ids, s), an_shape_of(src));
+}
+
+/* x with its first elements along all axes replaced by `part`, which has as many axes. */
+static an_tensor *over_part(an_tensor *x, an_tensor *part)
+{
+    for (int i = an_rank(x) - 1; i >= 0; i--) {
+        const int64_t n = an_dim(part, i), all = an_dim(x, i);
+        an_tensor *rest = n < all ? an_slice_at(AN_AT, x, i, n, all, 1) : NULL;
+        for (int k = 0; rest && k < i; k++) rest = an_slice_at(AN_AT, rest, k, 0, an_dim(part, k), 1);
+        an_tensor *both[] = {part, rest};
+        if (rest) part = an_concat_at(AN_AT, both, 2, i);
+    }
+    return part;
 }
 
 /* self dim index src reduce include_self: sums, means, products or extremes of what goes to one place. */
@@ -566,19 +581,19 @@ an_status an_rule_scatter_reduce(an_build *b, const an_pt2_node *n)
         an_tensor *count = self ? an_add_num_at(AN_AT, hits, 1) : an_where_at(AN_AT, none, an_num(x, b->cx, 1), hits);
         if (mean) y = an_div_at(AN_AT, y, count);
     } else {
+        an_tensor *reached = x; /* the part of self in which the index's places are */
         for (int i = 0; i < s.rank; i++)
-            if (i != axis && s.dim[i] != shape.dim[i])
-                return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s of a part of the other axes", how);
+            if (i != axis && s.dim[i] != shape.dim[i]) reached = an_slice_at(AN_AT, reached, i, 0, s.dim[i], 1);
         an_tensor *rows = axis_first(src, axis), *at = wrapped(b, axis_first(ids, axis), shape.dim[axis]);
         if (self) { /* each element of self is one more of its group */
-            an_tensor *own = axis_first(x, axis);
+            an_tensor *own = axis_first(reached, axis);
             an_tensor *rows_of[] = {rows, own}, *ids_of[] = {at, an_iota_at(AN_AT, b->cx, an_shape_of(own), 0)};
             rows = an_concat_at(AN_AT, rows_of, 2, 0);
             at = an_concat_at(AN_AT, ids_of, 2, 0);
         }
         y = of_groups(b, rows, at, shape.dim[axis], kind);
         if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "reduce=%.20s: 8 axes, or more than 1e9 comparisons", how);
-        y = an_reshape_1(axis_back(y, axis), an_count(x));
+        y = an_reshape_1(over_part(x, axis_back(y, axis)), an_count(x));
     }
     if (!self) y = an_where_at(AN_AT, none, flat, y);
     an_out(b, n, 0, an_reshape_at(AN_AT, y, given));

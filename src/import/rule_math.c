@@ -110,10 +110,22 @@ static bool operands(an_build *b, const an_pt2_node *n, an_built_value *x, an_bu
     return join(x, y);
 }
 
+/* A number, or an integer without axes, beside integers of 8 or 16 bits becomes one of those: PyTorch's -1 beside uint8 is 255. */
+static void narrow_beside(const an_build *b, const an_pt2_node *n, an_tensor **x, an_tensor **y)
+{
+    an_tensor **t[] = {x, y};
+    for (int i = 0; i < 2; i++) {
+        const bool has_axes = an_in_is_tensor(n, i) && b->g->value[n->arg[i].value].rank > 0;
+        const bool counts = an_in_is_tensor(n, 1 - i) && b->g->value[n->arg[1 - i].value].rank > 0;
+        if (has_axes && !counts && an_dtype_of(*t[1 - i]) == AN_I32) *t[1 - i] = an_in_range_of(b, n, i, *t[1 - i]);
+    }
+}
+
 /* The dtype in which an arithmetic operation computes: the result's, but floats of a policy stay narrow. */
 static void to_result(const an_build *b, const an_pt2_node *n, an_tensor **x, an_tensor **y)
 {
     const an_dtype want = an_out_dtype(b, n, 0);
+    if (want == AN_I32) narrow_beside(b, n, x, y);
     an_promote(x, y);
     if (want == AN_F32 && an_is_float(*x) && an_dtype_of(*x) != AN_F64) return;
     *x = an_as(*x, want);
@@ -218,40 +230,43 @@ an_status an_rule_floor_divide(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* Of an infinite divisor all of x remains, and 0 times infinity is no number; with `floors` what has not y's sign is one y more. */
-static an_tensor *remainder_of(an_build *b, an_tensor *x, an_tensor *y, an_tensor *whole, bool floors)
+/* What fmod leaves, and one y more where that has not y's sign: the remainder of a quotient that is rounded down. Of an infinite x, whose
+ * quotient is no number either, the slope is none. */
+static an_tensor *floored_remainder(an_build *b, an_tensor *x, an_tensor *y)
 {
-    an_tensor *zero = an_num(y, b->cx, 0), *product = an_mul_at(AN_AT, y, whole);
-    if (!an_is_float(x)) return an_sub_at(AN_AT, x, product);
-    an_tensor *r = an_sub_at(AN_AT, x, an_where_at(AN_AT, an_eq_at(AN_AT, whole, zero), zero, product));
-    if (!floors) return r;
-    an_tensor *below = an_lt_at(AN_AT, y, zero), *apart = an_xor_at(AN_AT, an_lt_at(AN_AT, r, zero), below);
+    an_tensor *zero = an_num(y, b->cx, 0), *r = an_fmod_at(AN_AT, x, y), *below = an_lt_at(AN_AT, y, zero);
+    an_tensor *apart = an_xor_at(AN_AT, an_lt_at(AN_AT, r, zero), below);
     apart = an_and_at(AN_AT, apart, an_ne_at(AN_AT, r, zero));
-    an_tensor *more = an_add_at(AN_AT, r, an_detach_at(AN_AT, y));
-    return an_where_at(AN_AT, apart, more, r);
+    an_tensor *none = an_and_at(AN_AT, an_ne_at(AN_AT, r, r), an_ne_at(AN_AT, y, zero));
+    apart = an_and_at(AN_AT, apart, an_eq_at(AN_AT, r, r));
+    r = an_where_at(AN_AT, apart, an_add_at(AN_AT, r, y), r);
+    an_tensor *nan = an_mul_num_at(AN_AT, an_where_at(AN_AT, none, y, zero), NAN);
+    return an_where_at(AN_AT, none, an_add_at(AN_AT, x, nan), r);
 }
 
-static an_status modulo(an_build *b, const an_pt2_node *n, const char *mode)
+static an_status modulo(an_build *b, const an_pt2_node *n, bool floors)
 {
     an_built_value x, y;
-    const bool last = operands(b, n, &x, &y), floors = strcmp(mode, "floor") == 0;
+    const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
-    const an_dtype dtype = an_dtype_of(x.t);
+    an_tensor *r;
     if (an_is_float(x.t))
-        x.t = an_widen(x.t), y.t = an_widen(y.t); /* the product with the quotient has twice the digits */
-    an_tensor *whole = an_is_float(x.t) || !floors ? quotient(b, x.t, y.t, mode) : NULL;
-    an_tensor *r = whole ? remainder_of(b, x.t, y.t, whole, floors) : an_imod_at(AN_AT, x.t, y.t);
-    an_out_last(b, n, 0, an_as(r, dtype), last);
+        r = floors ? floored_remainder(b, x.t, y.t) : an_fmod_at(AN_AT, x.t, y.t);
+    else if (floors)
+        r = an_imod_at(AN_AT, x.t, y.t);
+    else
+        r = an_sub_at(AN_AT, x.t, an_mul_at(AN_AT, y.t, quotient(b, x.t, y.t, "trunc")));
+    an_out_last(b, n, 0, r, last);
     return AN_OK;
 }
 
 an_status an_rule_remainder(an_build *b, const an_pt2_node *n)
 {
-    return modulo(b, n, "floor");
+    return modulo(b, n, true);
 }
 an_status an_rule_fmod(an_build *b, const an_pt2_node *n)
 {
-    return modulo(b, n, "trunc");
+    return modulo(b, n, false);
 }
 
 static an_tensor *integer_power(an_tensor *x, int64_t k)
@@ -322,6 +337,7 @@ static an_status compare(an_build *b, const an_pt2_node *n, an_fn2 *fn)
 {
     an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
+    narrow_beside(b, n, &x.t, &y.t);
     an_promote(&x.t, &y.t);
     if (an_dtype_of(x.t) == AN_BOOL && fn != an_eq_at && fn != an_ne_at) {
         x.t = an_cast_at(AN_AT, x.t, AN_I32);
@@ -579,9 +595,10 @@ an_status an_rule_gelu(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* lo where x < lo, hi where x > hi. With `open` the ends themselves pass no gradient, as of hardtanh; clamp's do. */
+/* lo where x < lo, hi where x > hi. With `open` the ends themselves pass no gradient, as of hardtanh; clamp's do, but NaN does not. */
 static an_tensor *clamped(an_build *b, an_tensor *x, const double *lo, const double *hi, bool open)
 {
+    if (!open && an_is_float(x)) x = an_where_at(AN_AT, an_ne_at(AN_AT, x, x), an_detach_at(AN_AT, x), x);
     if (lo) {
         an_tensor *end = an_num(x, b->cx, *lo);
         x = an_where_at(AN_AT, open ? an_le_at(AN_AT, x, end) : an_lt_at(AN_AT, x, end), end, x);
@@ -593,10 +610,17 @@ static an_tensor *clamped(an_build *b, an_tensor *x, const double *lo, const dou
     return x;
 }
 
+/* Number i, as PyTorch casts it to result 0's dtype: -1 of uint8 is 255. Others that do not fit are refused by PyTorch. */
+static double in_range_of(const an_build *b, const an_pt2_node *n, int i)
+{
+    const double x = an_in_float(b, n, i);
+    return x < 0 && an_out_is_byte(b, n, 0) ? x + 256 : x;
+}
+
 static an_status clamp(an_build *b, const an_pt2_node *n, int lo_at, int hi_at, bool open)
 {
     an_built_value x = floating(b, n);
-    const double lo = lo_at >= 0 ? an_in_float(b, n, lo_at) : 0, hi = hi_at >= 0 ? an_in_float(b, n, hi_at) : 0;
+    const double lo = lo_at >= 0 ? in_range_of(b, n, lo_at) : 0, hi = hi_at >= 0 ? in_range_of(b, n, hi_at) : 0;
     const bool has_lo = lo_at >= 0 && !an_in_none(n, lo_at), has_hi = hi_at >= 0 && !an_in_none(n, hi_at);
     an_out_last(b, n, 0, clamped(b, x.t, has_lo ? &lo : NULL, has_hi ? &hi : NULL, open), x.last);
     return AN_OK;
@@ -635,6 +659,7 @@ static an_status clamp_by_tensors(an_build *b, const an_pt2_node *n, int lo, int
         an_tensor *end = at[i] >= 0 ? an_in(b, n, at[i]) : NULL;
         if (!end) continue;
         end = an_as_number(end);
+        if (an_rank(end) == 0 && an_rank(x) > 0 && an_dtype_of(end) == AN_I32) end = an_in_range_of(b, n, 0, end);
         an_promote(&x, &end);
         an_tensor *beyond = i == 0 ? an_lt_at(AN_AT, x, end) : an_gt_at(AN_AT, x, end);
         if (an_is_float(x)) beyond = an_or_at(AN_AT, beyond, an_ne_at(AN_AT, end, end));
@@ -661,13 +686,18 @@ an_status an_rule_clamp_max_tensor(an_build *b, const an_pt2_node *n)
     return clamp_by_tensors(b, n, -1, 1);
 }
 
-/* x / 6 + 1/2 between -3 and 3; the ends pass no gradient. */
+/* x / 6 + 1/2 between -3 and 3; the ends pass no gradient. PyTorch's kernel multiplies the gradient by 1/6 as float32 has it, in float64
+ * too: what is missing of the sixth is added without a gradient. */
 an_status an_rule_hardsigmoid(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
-    const double lo = 0, hi = 6;
-    an_tensor *c = clamped(b, an_add_num_at(AN_AT, x.t, 3), &lo, &hi, true);
-    an_out_last(b, n, 0, an_mul_num_at(AN_AT, c, 1.0 / 6), x.last);
+    const double lo = 0, hi = 6, slope = (double)(1.0f / 6.0f);
+    an_tensor *c = clamped(b, an_add_num_at(AN_AT, x.t, 3), &lo, &hi, true), *y = an_mul_num_at(AN_AT, c, 1.0 / 6);
+    if (an_dtype_of(c) == AN_F64) {
+        an_tensor *missing = an_mul_num_at(AN_AT, an_detach_at(AN_AT, c), 1.0 / 6 - slope);
+        y = an_add_at(AN_AT, an_mul_num_at(AN_AT, c, slope), missing);
+    }
+    an_out_last(b, n, 0, y, x.last);
     return AN_OK;
 }
 
@@ -675,10 +705,12 @@ an_status an_rule_hardsigmoid(an_build *b, const an_pt2_node *n)
 an_status an_rule_hardswish(an_build *b, const an_pt2_node *n)
 {
     an_built_value v = an_in_value(b, n, 0);
-    an_tensor *x = v.t, *zero = an_num(x, b->cx, 0);
-    an_tensor *middle = an_mul_num_at(AN_AT, an_mul_at(AN_AT, x, an_add_num_at(AN_AT, x, 3)), 1.0 / 6);
-    an_tensor *upper = an_where_at(AN_AT, an_ge_at(AN_AT, x, an_num(x, b->cx, 3)), x, middle);
-    an_out_last(b, n, 0, an_where_at(AN_AT, an_le_at(AN_AT, x, an_num(x, b->cx, -3)), zero, upper), v.last);
+    an_tensor *x = v.t, *zero = an_mul_num_at(AN_AT, an_detach_at(AN_AT, x), 0); /* of -infinity PyTorch's is NaN */
+    an_tensor *above = an_ge_at(AN_AT, x, an_num(x, b->cx, 3)), *below = an_le_at(AN_AT, x, an_num(x, b->cx, -3));
+    an_tensor *in =
+        an_where_at(AN_AT, an_or_at(AN_AT, above, below), an_num(x, b->cx, 0), x); /* no slope of infinities */
+    an_tensor *middle = an_mul_num_at(AN_AT, an_mul_at(AN_AT, in, an_add_num_at(AN_AT, in, 3)), 1.0 / 6);
+    an_out_last(b, n, 0, an_where_at(AN_AT, below, zero, an_where_at(AN_AT, above, x, middle)), v.last);
     return AN_OK;
 }
 
@@ -743,8 +775,8 @@ an_status an_rule_prelu(an_build *b, const an_pt2_node *n)
 an_status an_rule_threshold(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
-    an_tensor *low = an_le_at(AN_AT, x.t, an_num(x.t, b->cx, an_in_float(b, n, 1)));
-    an_out_last(b, n, 0, an_where_at(AN_AT, low, an_num(x.t, b->cx, an_in_float(b, n, 2)), x.t), x.last);
+    an_tensor *low = an_le_at(AN_AT, x.t, an_num(x.t, b->cx, in_range_of(b, n, 1)));
+    an_out_last(b, n, 0, an_where_at(AN_AT, low, an_num(x.t, b->cx, in_range_of(b, n, 2)), x.t), x.last);
     return AN_OK;
 }
 

@@ -199,10 +199,9 @@ an_status an_rule_std(an_build *b, const an_pt2_node *n)
 /* x^e of a number from 0 on; the gradient at 0 is 0. */
 static an_tensor *power(an_build *b, an_tensor *x, double e)
 {
-    if (e < 0) return an_pow_at(AN_AT, x, an_num(x, b->cx, e));
-    an_tensor *zero = an_num(x, b->cx, 0), *none = an_eq_at(AN_AT, x, zero);
+    an_tensor *none = an_eq_at(AN_AT, x, an_num(x, b->cx, 0)), *at_zero = an_num(x, b->cx, e < 0 ? INFINITY : 0);
     an_tensor *some = an_where_at(AN_AT, none, an_num(x, b->cx, 1), x);
-    return an_where_at(AN_AT, none, zero, an_pow_at(AN_AT, some, an_num(x, b->cx, e)));
+    return an_where_at(AN_AT, none, at_zero, an_pow_at(AN_AT, some, an_num(x, b->cx, e)));
 }
 
 /* (sum |x|^p)^(1/p) over axes that stay with length 1; the gradient at a norm of 0 is 0. */
@@ -214,7 +213,8 @@ static an_tensor *norm_of(an_build *b, an_tensor *t, an_axes mask, double p)
     an_tensor *a = an_abs_at(AN_AT, t);
     if (isinf(p)) return reduced(a, mask, p > 0 ? an_max_at : an_min_at);
     if (p == 1) return reduced(a, mask, an_sum_at);
-    return power(b, reduced(power(b, a, p), mask, an_sum_at), 1 / p);
+    an_tensor *sum = reduced(power(b, a, p), mask, an_sum_at);
+    return p < 0 ? an_pow_at(AN_AT, sum, an_num(sum, b->cx, 1 / p)) : power(b, sum, 1 / p);
 }
 
 an_tensor *an_norm_of_rows(an_build *b, an_tensor *x, double p)

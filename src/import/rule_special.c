@@ -213,15 +213,22 @@ static an_tensor *normal_below(an_tensor *x)
 }
 SPECIAL(ndtr, normal_below(x))
 
-/* -x log x; 0 at 0, -infinity below. */
+/* -x log x, of slope -1 - log x: at 0 it is 0 with an infinite slope, as a root's, below it is -infinity and the slope NaN: the logarithm of
+ * (sqrt d)^2 at d = 0. At infinity x / x would make the slope NaN. */
 static an_tensor *entropy(an_build *b, an_tensor *x)
 {
-    an_tensor *some = compared(b, x, an_gt_at, 0), *safe = where_num(b, an_not_at(AN_AT, some), 1, x);
-    an_tensor *log = an_log_at(AN_AT, safe), *y = an_mul_at(AN_AT, an_neg_at(AN_AT, safe), log);
-    an_tensor *rest = an_mul_num_at(AN_AT, an_detach_at(AN_AT, x), 0);
-    rest = where_num(b, compared(b, x, an_lt_at, 0), -INFINITY, rest);
-    rest = an_where_at(AN_AT, is_nan(x), x, rest);
-    return an_where_at(AN_AT, some, y, rest);
+    an_tensor *zero = compared(b, x, an_eq_at, 0), *below = compared(b, x, an_lt_at, 0);
+    an_tensor *far = compared(b, x, an_eq_at, INFINITY), *none = an_or_at(AN_AT, zero, below);
+    an_tensor *safe = where_num(b, an_or_at(AN_AT, none, far), 1, x), *log = an_log_at(AN_AT, safe);
+    an_tensor *y = an_mul_at(AN_AT, an_neg_at(AN_AT, safe), log);
+    an_tensor *end = an_mul_num_at(AN_AT, where_num(b, an_not_at(AN_AT, far), 1, x), -INFINITY);
+    an_tensor *d = an_recip_at(AN_AT, where_num(b, an_not_at(AN_AT, below), -1, x)); /* finite also of -infinity */
+    d = an_square_at(AN_AT, an_sqrt_at(AN_AT, an_sub_at(AN_AT, d, an_detach_at(AN_AT, d))));
+    y = an_where_at(AN_AT, far, end, y);
+    y = an_where_at(AN_AT, below, an_log_at(AN_AT, d), y);
+    an_tensor *at_zero = where_num(b, an_not_at(AN_AT, zero), 1, x);
+    at_zero = an_sqrt_at(AN_AT, an_sub_at(AN_AT, at_zero, an_detach_at(AN_AT, at_zero))); /* +0, also of -0 */
+    return an_where_at(AN_AT, zero, at_zero, y);
 }
 SPECIAL(entr, entropy(b, x))
 

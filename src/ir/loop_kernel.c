@@ -32,6 +32,7 @@ int an_op_cost(an_op op)
     case AN_OP_ASIN:
     case AN_OP_ACOS:
     case AN_OP_ATAN2:
+    case AN_OP_FMOD:
     case AN_OP_POW: return 30;
     case AN_OP_SQRT:
     case AN_OP_DIV:

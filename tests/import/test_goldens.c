@@ -27,9 +27,10 @@ static double number_at(an_dtype dtype, const void *data, int64_t i)
     }
 }
 
-/* The largest difference, in parts of the largest element; infinity where NaN or infinity differ, or the shape. */
-static double apart(const an_st_tensor *want, an_tensor *have)
+/* The largest difference, in parts of the largest element; infinity where NaN or infinity differ, or the shape. note[]: where it is. */
+static double apart(const an_st_tensor *want, an_tensor *have, char note[80])
 {
+    note[0] = 0;
     const an_shape s = an_shape_of(have);
     double scale = 1, worst = 0;
     int64_t n = 1;
@@ -49,7 +50,9 @@ static double apart(const an_st_tensor *want, an_tensor *have)
     for (int64_t i = 0; i < n; i++) {
         const double x = number_at(want->dtype, want->data, i), y = number_at(an_dtype_of(have), data, i);
         const double d = isfinite(x) ? fabs(x - y) / scale : (isnan(x) && isnan(y)) || x == y ? 0 : INFINITY;
-        worst = isnan(d) ? INFINITY : fmax(worst, d);
+        const double found = isnan(d) ? INFINITY : d;
+        if (found > worst) snprintf(note, 80, " (element %lld: %.9g, not %.9g)", (long long)i, y, x);
+        worst = fmax(worst, found);
     }
     free(data);
     return worst;
@@ -64,6 +67,7 @@ typedef struct golden {
     an_tensor *in[MOST], *out[MOST];
     int n_in, n_out;
     double tolerance, worst; /* of all differences */
+    char note[80];           /* where the last one is */
     char why[AN_IMPORT_WHY];
 } golden;
 
@@ -82,11 +86,12 @@ static an_tensor *input(an_ctx *cx, const an_st_tensor *t)
 }
 
 /* The same where there may be no gradient: a loss that does not depend on something has gradient 0 of it in PyTorch. */
-static double gradient_apart(const an_st_tensor *want, an_tensor *have)
+static double gradient_apart(const an_st_tensor *want, an_tensor *have, char note[80])
 {
     int64_t n = (int64_t)(want->bytes / an_st_dtype_bytes(want->dtype));
     double worst = 0;
-    if (have) return apart(want, have);
+    note[0] = 0;
+    if (have) return apart(want, have, note);
     while (n-- > 0) worst = fmax(worst, fabs(number_at(want->dtype, want->data, n)));
     return worst;
 }
@@ -95,7 +100,7 @@ static bool fails(golden *g, const char *what, const char *of, double d)
 {
     g->worst = fmax(g->worst, d);
     if (d <= g->tolerance) return false;
-    printf("# %s: %s %s differs by %.3g\n", g->name, what, of, d);
+    printf("# %s: %s %s differs by %.3g%s\n", g->name, what, of, d, g->note);
     return true;
 }
 
@@ -106,13 +111,13 @@ static int compare(golden *g, an_tensor *const *grad)
         const an_st_tensor *want = find(g, "out", k);
         char number[16];
         snprintf(number, sizeof number, "%d", k);
-        if (want && g->out[k]) bad += fails(g, "result", number, apart(want, g->out[k]));
+        if (want && g->out[k]) bad += fails(g, "result", number, apart(want, g->out[k], g->note));
     }
     for (int k = 0; k < g->n_in; k++) {
         const an_st_tensor *want = find(g, "din", k);
         char number[16];
         snprintf(number, sizeof number, "%d", k);
-        if (want) bad += fails(g, "gradient of input", number, gradient_apart(want, grad[k]));
+        if (want) bad += fails(g, "gradient of input", number, gradient_apart(want, grad[k], g->note));
     }
     return bad;
 }
@@ -127,9 +132,9 @@ static int compare_named(golden *g, an_tensor *const *grad, const an_import_kind
         snprintf(name, sizeof name, "%s%s", prefix, e.name);
         const an_st_tensor *want = an_st_find(g->st, name);
         if (want && kind == AN_IMPORT_PARAMETER)
-            bad += fails(g, "gradient of", e.name, gradient_apart(want, grad[i]));
+            bad += fails(g, "gradient of", e.name, gradient_apart(want, grad[i], g->note));
         else if (want)
-            bad += fails(g, "buffer", e.name, grad[i] ? apart(want, grad[i]) : INFINITY);
+            bad += fails(g, "buffer", e.name, grad[i] ? apart(want, grad[i], g->note) : INFINITY);
     }
     return bad;
 }

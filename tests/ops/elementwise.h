@@ -52,6 +52,7 @@ static const elem_row elem_rows[] = {
     TWO(IMOD, imod, CORRECT, -20, 20, false),
     TWO(POW, pow, 3.2, 0, 9, false),
     TWO(ATAN2, atan2, 2.2, -9, 9, false),
+    TWO(FMOD, fmod, CORRECT, -99, 99, false),
     TWO(ROUND_BF16, round_bf16, CORRECT, -2, 2, false),
     TWO(MAXIMUM, maximum, CORRECT, -9, 9, false),
     TWO(MINIMUM, minimum, CORRECT, -9, 9, false),

@@ -86,6 +86,13 @@ AN_LIBM(tanh)
 AN_LIBM(erf)
 AN_LIBM2(pow)
 AN_LIBM2(atan2)
+AN_LIBM2(fmod)
+/* C's fmodf is exact. Subnormal numbers count as zeros, as in exact.h. */
+AN_FN float an_fmod_f32(float a, float b)
+{
+    const float x = an_flush_small_(a, a), r = fmodf(x, an_flush_small_(b, b));
+    return r != r ? AN_EXACT_NAN : an_flush_small_(r, x);
+}
 AN_FN double an_sigmoid_f64(double a)
 {
     return 1.0 / (1.0 + exp(-a));
@@ -163,6 +170,7 @@ AN_FN int32_t an_imod_i32(int32_t a, int32_t b)
 #define an_pick(c, x, y)        AN_F64(x, an_pick_f64, an_pick_f32)(c, x, y)
 #define an_pow(x, y)            AN_F64(x, an_pow_f64, an_pow)(x, y)
 #define an_atan2(y, x)          AN_F64(y, an_atan2_f64, an_atan2)(y, x)
+#define an_fmod(x, y)           AN_F64(x, an_fmod_f64, an_fmod_f32)(x, y)
 #define an_round_bf16(x, u)     AN_F64(x, an_round_bf16_f64, an_round_bf16)(x, u)
 #define an_max(x, y)                                                                                                   \
     _Generic((x), double : an_max_f64, int64_t : an_max_i64, int32_t : an_max_i32, default : an_max)(x, y)

@@ -111,6 +111,28 @@ template <class T, int n> AN_FN void an_wide_store(T *p, const T (&x)[n], int le
 }
 #endif
 
+/* The remainder with the sign of a, exact: eight digits of a long division at a time. Metal's own rounds a / b. Subnormal numbers count as zeros. */
+AN_FN float an_fmod(float a, float b)
+{
+    const an_u32 sign = AN_F2U(a) & AN_SIGN_BIT, x = AN_F2U(a) & ~AN_SIGN_BIT, y = AN_F2U(b) & ~AN_SIGN_BIT;
+    if (x >= 0x7f800000u || y > 0x7f800000u || y < 0x00800000u) return AN_EXACT_NAN;
+    if (x < 0x00800000u) return AN_U2F(sign);
+    if (x < y) return a;
+    an_u32 rest = (x & 0x7fffffu) | 0x800000u, by = (y & 0x7fffffu) | 0x800000u;
+    int left = (int)(x >> 23) - (int)(y >> 23), exponent = (int)(y >> 23);
+    rest %= by;
+    while (left > 0) {
+        const int digits = left < 8 ? left : 8;
+        rest = (rest << digits) % by;
+        left -= digits;
+    }
+    while (rest != 0u && rest < 0x800000u) {
+        rest <<= 1;
+        exponent--;
+    }
+    return AN_U2F(rest == 0u || exponent <= 0 ? sign : sign | (an_u32)exponent << 23 | (rest & 0x7fffffu));
+}
+
 /* ---- conversions: rounding to a storage dtype in registers; float to integer truncates, saturates, NaN is 0 */
 #ifdef __METAL_VERSION__
 AN_FN float an_to_bf16(float x) { return an_bf16_to_f32(an_f32_to_bf16(x)); }
@@ -145,6 +167,7 @@ AN_FN double an_tanh(double a) { return tanh(a); }
 AN_FN double an_erf(double a) { return erf(a); }
 AN_FN double an_pow(double a, double b) { return pow(a, b); }
 AN_FN double an_atan2(double a, double b) { return atan2(a, b); }
+AN_FN double an_fmod(double a, double b) { return fmod(a, b); }
 AN_FN double an_round_bf16(double a, double b) { return an_round_bf16((float)a, (float)b); }
 AN_FN double an_sqrt(double a) { return sqrt(a); }
 AN_FN double an_rsqrt(double a) { return 1.0 / sqrt(a); }

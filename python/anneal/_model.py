@@ -1,0 +1,153 @@
+"""anneal.load: a model of an archive over arrays of any library that has DLPack; PyTorch is not needed."""
+import ctypes as c
+import math
+import warnings
+
+from ._dlpack import BYTES, Borrowed, Result
+from ._library import INPUT, OUTPUT, WHY_BYTES, Array, Counts, Memory, Options, Persist, Update, alive, library
+from ._library import Result as StepResult
+
+DEFAULTS = {  # of torch.optim
+    "adamw": {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
+    "adam": {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0},
+    "sgd": {"momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False},
+}
+
+
+class Model:
+    """y = model(x): the program for evaluation, over arrays that have __dlpack__ and are read where they lie; model(x, out=y) writes into y.
+    loss = model.step(x, y, lr=1e-3): one update of its parameters, of a model whose first result is the loss. state_dict() has the
+    parameters and buffers."""
+
+    def __init__(self, path, threads=0, seed=1):
+        self.lib, self._why = library(), c.create_string_buffer(WHY_BYTES)
+        self._file = self.context = self._model = None
+        self._file = self.lib.an_import_open(str(path).encode(), self._why)
+        if not self._file or self.lib.an_import_check(self._file, self._why) != 0:
+            self._fail(ValueError)
+        self.lib.an_import_note(self._file, self._why)
+        if self._why.value:
+            warnings.warn(self._sentence(), stacklevel=3)
+        options = Options(device=b"cpu", seed=seed, threads=threads, recompute=b"off")
+        self.context = self.lib.an_open_sized(c.byref(options), c.sizeof(options))
+        sentence = self.lib.an_error(self.context) if self.context else b"no memory for a context"
+        if sentence:
+            self.close()
+            raise RuntimeError(sentence.decode())
+        self._model = self.lib.an_import_bind(self._file, self.context, self._why)
+        if not self._model:
+            self._fail(ValueError)
+        self.lib.an_params_decay(self.context, b"*", True)
+        self._n = self.lib.an_import_count(self._file, INPUT)
+        self._n_out = self.lib.an_import_count(self._file, OUTPUT)
+        alive.add(self)
+        self._optimizer, self.updates, self.norm = None, 0, math.nan
+
+    def _sentence(self):
+        return self._why.value.decode(errors="replace")
+
+    def _fail(self, kind):
+        sentence = self._sentence()
+        if not self._model:
+            self.close()
+        raise kind(sentence)
+
+    def close(self):
+        if self._model:
+            self.lib.an_import_release(self._model)
+        if self.context:
+            self.lib.an_close(self.context)
+        if self._file:
+            self.lib.an_import_close(self._file)
+        self._model = self.context = self._file = None
+
+    __del__ = close
+
+    def _taken(self, inputs):
+        if not self._model:
+            raise RuntimeError("the model is closed")
+        if len(inputs) != self._n:
+            raise TypeError(f"the model takes {self._n} arrays, not {len(inputs)}")
+        held = [Borrowed(x) for x in inputs]
+        return held, (Array * max(1, self._n))(*(h.array for h in held))
+
+    def __call__(self, *inputs, out=None, train=False):
+        """One array, or a tuple of them. `out`: an array or a tuple of arrays, which take the results. train: the program for training
+        (dropout, batch norm by the batch); the model's buffers stay as they are."""
+        held, given = self._taken(inputs)
+        results = (Array * max(1, self._n_out))()
+        self.lib.an_import_call_mode(self._model, 0 if train else 1)
+        if self.lib.an_import_call_plan(self._model, given, results, self._why) != 0:
+            self._fail(ValueError)
+        named = [i for i in range(self._n_out) if results[i].dtype >= 0]
+        if out is None:
+            made = [Result(results[i].dim[:results[i].rank], results[i].dtype) for i in named]
+            arrays = [m.as_array() for m in made]
+        else:
+            made = list(out) if isinstance(out, (tuple, list)) else [out]
+            if len(made) != len(named):
+                raise TypeError(f"the model has {len(named)} results, not {len(made)}")
+            kept = [Borrowed(x, writable=True) for x in made]
+            arrays = [k.array for k in kept]
+        for i, a in zip(named, arrays):
+            results[i] = a
+        if self.lib.an_import_call(self._model, given, results, self._why) != 0:
+            self._fail(ValueError)
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def step(self, *inputs, optimizer="adamw", lr=1e-3, clip=0.0, **options):
+        """Forward pass, backward pass, clipping and update as one plan; returns the loss before it. Options are torch.optim's."""
+        if optimizer not in DEFAULTS:
+            raise ValueError(f"optimizer {optimizer!r} is not there; there are {', '.join(DEFAULTS)}")
+        unknown = [k for k in options if k not in DEFAULTS[optimizer]]
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)}: no option of {optimizer}; there are {', '.join(DEFAULTS[optimizer])}")
+        if self._optimizer not in (None, optimizer):
+            raise ValueError(f"this model's updates are those of {self._optimizer}")
+        o = {**DEFAULTS[optimizer], **options}
+        held, given = self._taken(inputs)
+        beta1, beta2 = o.get("betas", (0.0, 0.0))
+        u = Update(optimizer.encode(), lr, beta1, beta2, o.get("eps", 0.0), o["weight_decay"], o.get("momentum", 0.0), o.get("dampening", 0.0), clip,
+                   int(o.get("nesterov", False)), self.updates + 1)
+        result = StepResult()
+        if self.lib.an_import_step(self._model, given, c.byref(u), c.byref(result), self._why) != 0:
+            self._fail(ValueError)
+        self._optimizer, self.norm = optimizer, result.norm
+        self.updates += math.isfinite(result.norm)
+        return result.loss
+
+    def state_dict(self):
+        """Copies of the parameters and buffers, by name (tied ones once): arrays that have __dlpack__. Integers are int32."""
+        state, entry = {}, Persist()
+        for i in range(self.lib.an_persist_count(self.context)):
+            self._check(self.lib.an_persist_get(self.context, i, c.byref(entry)))
+            if entry.kind == 1 or entry.name.startswith((b"in.", b"out.")):  # moments, and arrays that were bound
+                continue
+            r = Result(entry.shape.dim[:entry.shape.rank], entry.dtype)
+            n = BYTES[entry.dtype] * math.prod(r.shape)
+            self._check(self.lib.an_persist_read(self.context, i, r.address, n))
+            state[entry.name.decode()] = r
+        return state
+
+    def _check(self, status):
+        if status != 0:
+            raise RuntimeError((self.lib.an_error(self.context) or b"it failed").decode(errors="replace"))
+
+    def counts(self):
+        """Calls, copies of inputs, launches and bytes of the last plan."""
+        out = Counts()
+        self.lib.an_import_call_counts(self._model, c.byref(out))
+        return {n: getattr(out, n) for n, _ in Counts._fields_}
+
+    def memory(self):
+        """Bytes that the model's context holds now and held at most."""
+        out = Memory()
+        if self.context:
+            self.lib.an_memory_read(self.context, c.byref(out))
+        return out
+
+
+def load(path, **options):
+    """model = anneal.load("model.pt2"): a model of torch.export (or of `anneal export run out=model.pt2`) as functions of arrays that have
+    __dlpack__, on the CPU. options: threads (0: every core), seed."""
+    return Model(path, **options)
