@@ -463,6 +463,18 @@ AN_API an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_te
  * T: one plan serves a growing KV cache. float64 has no kernel: there the scores are in memory. */
 AN_API an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
                                   double dropout, an_tensor *n_keys);
+/* The same with more options; 0 and NULL are the defaults. mask: a float, which is added to the scaled scores, or bool, true where they
+ * count (the others are -inf); it broadcasts to [B,H,T,S], and what it broadcasts along takes no memory. A row of -inf alone gives zeros; where
+ * a score is NaN or +inf the row is NaN. A mask that is made of parameters, or with dropout of float inputs, keeps the scores in memory,
+ * for its gradient: an_detach it where none is wanted. */
+typedef struct an_attention_options {
+    double scale;
+    bool causal;
+    double dropout;
+    an_tensor *n_keys, *mask;
+} an_attention_options;
+AN_API an_tensor *an_attention_with_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v,
+                                       an_attention_options o);
 /* The same where another step computes the gradient, in float32 or bfloat16, without dropout: *lse [B,H,T] (float32) is
  * the logarithm of each row's sum. With it, the result o and dy, o's gradient, come q's gradient, *dk and *dv. */
 AN_API an_tensor *an_attention_lse_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale,
@@ -638,6 +650,7 @@ AN_API an_status an_round_weights(an_ctx *cx, bool rounded);
 #define an_linear_cross_entropy(x, w, y) an_linear_cross_entropy_at(AN_AT, x, w, y)
 #define an_linear(x, w, b)               an_linear_at(AN_AT, x, w, b)
 #define an_attention(q, k, v, scale, causal, dropout) an_attention_at(AN_AT, q, k, v, scale, causal, dropout, NULL)
+#define an_attention_with(q, k, v, options) an_attention_with_at(AN_AT, q, k, v, options)
 #define an_attention_lse(q, k, v, scale, causal, lse) an_attention_lse_at(AN_AT, q, k, v, scale, causal, lse)
 #define an_attention_grad(q, k, v, o, lse, dy, scale, causal, dk, dv) an_attention_grad_at(AN_AT, q, k, v, o, lse, dy, scale, causal, dk, dv)
 #define an_conv2d(x, w, b, ...)          an_conv2d_at(AN_AT, x, w, b, __VA_ARGS__)

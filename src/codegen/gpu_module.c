@@ -38,15 +38,15 @@ static int attn_shared(const an_tiles *t, int each, bool grad, const an_gpu *gpu
     const int rows = t->threads / 2, dp = (t->d + 15) / 16 * 16, met = gpu->no_shuffles ? 4 * t->threads : 0;
     if (grad)
         return met + 2 * an_tile_bytes(rows, dp, each) + an_tile_bytes(t->cols, t->dc, each) +
-               an_tile_bytes(rows, t->cols, 4) + 8 * t->cols;
+               an_tile_bytes(rows, t->cols, 4) + (t->bias ? 12 : 8) * t->cols;
     return met + an_tile_bytes(rows, dp, each) + an_tile_bytes(AN_ATTN_KEYS, t->dc, each) +
            an_tile_bytes(rows, AN_ATTN_KEYS, 4) + 32 * rows;
 }
 
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu)
 {
-    return an_gpu_fast(gpu) && gpu->arch_specific == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 &&
-           s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS && s->T >= 64 &&
+    return an_gpu_fast(gpu) && gpu->arch_specific == 90 && !s->masked && s->dtype == AN_BF16 &&
+           s->mul_dtype == AN_BF16 && s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS && s->T >= 64 &&
            s->S >= 64; /* shorter sequences do not fill a tile */
 }
 bool an_module_attn_short(const an_attn_spec *s, const an_gpu *gpu)
@@ -97,12 +97,14 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
                     .d = s->D,
                     .causal = s->causal,
                     .dropout = s->dropout > 0,
+                    .bias = s->masked,
                     .cols = s->D <= 32 ? 64 : 32};
     if (!t->store) return "float64 attention has no GPU template";
     bool wide = attn_wide(s, grad);
     for (int i = 0; i < n_args; i++) wide &= an_starts_on_16(&arg[i]) || is_number(i, grad);
     t->vec = wide ? 8 : 1;
-    if (gpu->decode && !grad && wide && s->T == 1 && s->dropout == 0) {
+    const bool plain = !s->masked; /* what all bodies take */
+    if (gpu->decode && !grad && wide && s->T == 1 && s->dropout == 0 && plain) {
         t->body = AN_BODY_DECODE;
         t->threads =
             s->B * s->H < DECODE_MANY ? DECODE_THREADS : DECODE_THREADS / 4; /* the shape decides, for the bits */
@@ -130,7 +132,8 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
         t->cols = 64;
         return NULL;
     }
-    if (an_gpu_fast(gpu) && wide && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D % 16 == 0 && s->D <= 128) {
+    if (an_gpu_fast(gpu) && wide && plain && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D % 16 == 0 &&
+        s->D <= 128) {
         t->body = AN_BODY_BF16;
         t->threads = 128;
         t->bm = grad ? 64 : 128;
@@ -139,7 +142,7 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
         t->cols = s->D <= 64 ? 64 : 32;
         return NULL;
     }
-    if (an_gpu_fast(gpu) && tf32 && wide && s->dtype == AN_F32 && s->D <= 128) {
+    if (an_gpu_fast(gpu) && tf32 && wide && plain && s->dtype == AN_F32 && s->D <= 128) {
         t->body = AN_BODY_TF32;
         t->threads = 128;
         t->bm = 64;
@@ -250,6 +253,7 @@ static void defines(const an_tiles *t, an_text *out)
         an_text_printf(
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
             t->d, t->dc, t->causal, t->dropout, t->cols);
+    if (t->bias) an_text_puts(out, "#define AN_BIAS 1\n");
     if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->module == AN_MODULE_ATTN);
     if (is_short(t)) an_text_printf(out, "#define AN_SHORT 1\n#define AN_ROTATED %d\n", t->body == AN_BODY_ROTATED);
     if (t->body == AN_BODY_HOPPER)
@@ -367,6 +371,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
         an_text_printf(out, "/* %s: q [%d,%d,%d,%d], k v [%d,%d,%d,%d]%s", k->name, a->B, a->H, a->T, a->D, a->B, a->H,
                        a->S, a->D, a->causal ? ", causal" : "");
         if (k->rotated) an_text_puts(out, ", rotated");
+        if (a->masked) an_text_puts(out, ", masked");
         if (a->dropout > 0) an_text_printf(out, ", dropout %g", (double)a->dropout);
     }
     an_text_puts(out, "; ");
@@ -378,7 +383,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
  * arguments, so that many GEMMs share one module. */
 static int32_t same_module(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
 {
-    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 26 * sizeof(int), "compared as bytes");
+    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 28 * sizeof(int), "compared as bytes");
     an_tiles t, o;
     if (an_module_tiles(p, &p->step[like], gpu, &t)) return -1;
     for (int32_t i = from; i < to; i++) {

@@ -128,6 +128,7 @@ static struct an_attn_args attn_args(const an_attn_spec *s, bool has_n_keys)
     an_i64 *const to[] = {a.q, a.k, a.v, a.o, a.do_, a.dq, a.dk, a.dv};
     const int64_t *const from[] = {s->q, s->k, s->v, s->o, s->do_, s->dq, s->dk, s->dv};
     for (size_t i = 0; i < AN_COUNT(to); i++) memcpy(to[i], from[i], 3 * sizeof *to[i]);
+    for (int i = 0; i < 4; i++) a.mask[i] = s->mask[i];
     return a;
 }
 
@@ -246,6 +247,7 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
         else
             an_gpu_bind_arg(l, i, s, order[i]);
     an_gpu_bind(l, AN_BIND_PARAMS, (int)AN_COUNT(order), 0, 0);
+    if (a->masked) an_gpu_bind_arg(l, (int)AN_COUNT(order) + 1, s, AN_ATTN_MASK);
     return NULL;
 }
 
@@ -308,6 +310,7 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
                 an_gpu_bind_arg(l, k, s, arg);
         }
         an_gpu_bind(l, AN_BIND_PARAMS, (int)of[i].n, 0, 0);
+        if (i && a->masked) an_gpu_bind_arg(l, (int)of[i].n + 1, s, AN_ATTN_GRAD_MASK);
     }
     return NULL;
 }

@@ -1,11 +1,13 @@
-/* compose.h: the formulas of compose.c and compose_nn.c, between resolved tensors. Private to src/graph.
+/* compose.h: the formulas of compose.c, compose_nn.c and compose_attention.c, between resolved tensors. Private to src/graph.
  * Masks have bit i for axis i. [O,R,I] formulas work over axis 1. */
 #ifndef AN_GRAPH_COMPOSE_H
 #define AN_GRAPH_COMPOSE_H
 
 #include "graph/build.h"
 
-an_tensor *an_wide(an_tensor *a);        /* bf16 and f16 as f32, others as they are */
+an_tensor *an_wide(an_tensor *a); /* bf16 and f16 as f32, others as they are */
+/* What the policy makes of operands of dtypes a and b: its dtype, save that equal dtypes stay under the default f32, and f64 stays f64. */
+an_dtype an_policy_dtype(const an_tensor *a, const an_tensor *b);
 an_rule *an_graph_new_rule(an_graph *g); /* NULL: no memory, recorded */
 
 an_tensor *an_mean_of(an_tensor *a, uint32_t mask, bool keep);

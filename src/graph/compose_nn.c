@@ -1,5 +1,5 @@
 /* compose_nn.c: operations of neural networks built from other operations: norms (batch norm with its running statistics),
- * linear layers, attention, convolution, pooling, cross entropy of a linear head. Softmax, dropout, activations: compose.c.
+ * linear layers, convolution, pooling, cross entropy of a linear head. Softmax, dropout, activations: compose.c; attention: compose_attention.c.
  *
  * Owns:      their public functions, their checks and their formulas; the matmul policy's casts.
  * Does not:  know layers, parameters' names or initialisation (src/nn).
@@ -164,9 +164,7 @@ an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain, an_te
 
 /* ------------------------------------------------------------------------------------------------ GEMMs */
 
-/* What the policy makes of operands of dtypes a and b: its dtype, save that equal dtypes stay under the default f32,
- * and f64 stays f64. */
-static an_dtype policy_dtype(const an_tensor *a, const an_tensor *b)
+an_dtype an_policy_dtype(const an_tensor *a, const an_tensor *b)
 {
     an_dtype policy = a->g->matmul_dtype;
     bool same = a->dtype == b->dtype;
@@ -194,7 +192,7 @@ static an_tensor *project(an_tensor *x, an_tensor *w, bool open)
     if (w->rank != 2 || w->shape[1] != last_of(x))
         return an_refuse(x->g, AN_E_SHAPE, "x %s and w %s are not [...,in] and [out,in]", text_of(x, tx),
                          text_of(w, tw));
-    an_dtype t = policy_dtype(x, w);
+    an_dtype t = an_policy_dtype(x, w);
     an_tensor *rows = CAST(an_make_reshape(x, 2, (int32_t[]){row_count(x), last_of(x)}), t);
     return an_make_matmul(rows, an_make_swap(CAST(w, t), 0, 1), open ? sum_dtype(t) : t);
 }
@@ -208,7 +206,7 @@ an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *b
     if (y->poison) return y;
     if (t[2] != NULL && (t[2]->rank != 1 || t[2]->shape[0] != y->shape[1]))
         return an_refuse(y->g, AN_E_SHAPE, "the bias is %s; [%d] is needed", text_of(t[2], text), y->shape[1]);
-    if (t[2] != NULL) y = CAST(ADD(y, CAST(t[2], (an_dtype)y->dtype)), policy_dtype(t[0], t[1]));
+    if (t[2] != NULL) y = CAST(ADD(y, CAST(t[2], (an_dtype)y->dtype)), an_policy_dtype(t[0], t[1]));
     int32_t shape[AN_MAX_RANK];
     memcpy(shape, t[0]->shape, sizeof shape);
     shape[t[0]->rank - 1] = y->poison ? 0 : y->shape[1];
@@ -286,119 +284,6 @@ an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w
     return an_make_like(chunks > 1 ? an_make_concat(g, chunk, chunks, 0) : chunk[0], t[2]);
 }
 
-/* Attention of float64, for which there is no kernel, as the formula that the kernels follow. A query that sees no key
- * gives zeros. q [B,H,T,D], k v [B,H,S,D], n_keys i32 [] or NULL. */
-static an_tensor *attention_formula(an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal, double dropout,
-                                    an_tensor *n_keys)
-{
-    if (q->rank != 4 || k->rank != 4 || v->rank != 4 || !an_same_shape(k, v) || q->shape[3] != k->shape[3] ||
-        q->shape[0] != k->shape[0] || q->shape[1] != k->shape[1])
-        return an_refuse(q->g, AN_E_SHAPE, "q, k and v are not [B,H,T,D], [B,H,S,D] and [B,H,S,D]");
-    const int32_t T = q->shape[2], S = k->shape[2], shape[4] = {q->shape[0], q->shape[1], T, S};
-    an_tensor *i = an_make_iota(q->g, 4, shape, 2), *j = an_make_iota(q->g, 4, shape, 3);
-    an_tensor *n = n_keys != NULL ? an_make_reshape(n_keys, 0, NULL) : NUM(i, S), *seen = LT(j, n); /* [B,H,T,S] */
-    if (causal) seen = AND(seen, LE(j, ADD(i, SUB(n, NUM(n, T)))));
-    an_tensor *scores = MM(MUL(q, NUM(q, scale)), an_make_swap(k, 2, 3)); /* [B,H,T,S] */
-    scores = WHERE(seen, scores, NUM(scores, -INFINITY));
-    an_tensor *rows = an_make_rows(scores, 3); /* [B*H*T,S,1] */
-    an_tensor *p = an_make_like(an_softmax_of(rows), scores);
-    p = an_dropout_of(WHERE(seen, p, NUM(p, 0)), dropout);
-    return MM(p, v);
-}
-
-/* Kernels of attention look for a row's largest score before they scale it, and mask with -inf, so their scale is positive: q takes the sign.
- * Whether it did. */
-static bool scale_is_made_positive(an_tensor **q, double *scale)
-{
-    if (!(*scale < 0)) return false;
-    *q = NEG(*q);
-    *scale = -*scale;
-    return true;
-}
-
-/* q [B,H,T,D], k v [B,H,S,D]; the result has q's shape and the policy's dtype. The kernel draws its dropout mask itself
- * (kernels/cpu/dropout_mask.h, kernels/gpu/dropout_mask.h); outside attention the mask is an_dropout_of's, compose.c. */
-an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
-                           double dropout, an_tensor *n_keys)
-{
-    an_tensor *t[] = {q, k, v, n_keys};
-    if (!an_enter(at, "an_attention", 4, 3, t)) return t[0];
-    an_graph *g = t[0]->g;
-    if (!(dropout >= 0 && dropout < 1)) return an_refuse(g, AN_E_USAGE, "dropout %g is not in [0,1)", dropout);
-    an_dtype as = policy_dtype(t[0], t[1]);
-    if (t[1]->dtype != t[2]->dtype) as = g->matmul_dtype;
-    const bool narrow = as == AN_F16; /* there is no kernel for it: scores in f32 are what float16 needs anyway */
-    if (narrow) as = AN_F32;
-    for (int i = 0; i < 3; i++) {
-        if (!an_dtype_is_float((an_dtype)t[i]->dtype))
-            return an_refuse(g, AN_E_DTYPE, "takes floats, not %s: cast first", an_dtype_name((an_dtype)t[i]->dtype));
-        t[i] = CAST(t[i], as);
-    }
-    double factor = scale != 0 ? scale : 1 / sqrt((double)AN_MAX(1, last_of(t[0])));
-    const bool empty = t[0]->numel == 0 || t[1]->numel == 0; /* has no kernel either */
-    if (as == AN_F64 || empty) return attention_formula(t[0], t[1], t[2], factor, causal, dropout, t[3]);
-    scale_is_made_positive(&t[0], &factor);
-    int64_t attr[2] = {causal, dropout > 0 ? (int64_t)an_graph_stream(g) : 0};
-    an_emit_args e = {.op = AN_OP_ATTENTION, .n_src = t[3] != NULL ? 4 : 3, .src = t, .n_attr = 2, .attr = attr};
-    e.imm[0] = factor;
-    e.imm[1] = dropout;
-    e.at = at;
-    return narrow ? CAST(an_emit(g, &e), AN_F16) : an_emit(g, &e);
-}
-
-/* t: q k v, or q k v o lse dy of a gradient. Whether the kernels of attention take them as they are. */
-static bool attention_fits(an_tensor *const *t, int n)
-{
-    char text[TEXT];
-    for (int i = 0; i < n; i++) {
-        if (t[i]->poison) return false;
-        const an_dtype as = i == 4 ? AN_F32 : (an_dtype)t[0]->dtype;
-        if (t[i]->dtype != as || (as != AN_F32 && as != AN_BF16) || t[i]->numel == 0) {
-            an_refuse(t[0]->g, AN_E_DTYPE,
-                      "operand %d is %s %s: takes float32 or bfloat16, all the same, with elements", i,
-                      an_dtype_name((an_dtype)t[i]->dtype), text_of(t[i], text));
-            return false;
-        }
-    }
-    if (n == 3) return true;
-    const bool rows =
-        t[4]->rank == 3 && t[0]->rank == 4 && memcmp(t[4]->shape, t[0]->shape, 3 * sizeof *t[0]->shape) == 0;
-    if (rows && an_same_shape(t[3], t[0]) && an_same_shape(t[5], t[0])) return true;
-    an_refuse(t[0]->g, AN_E_SHAPE, "o, lse and dy are not of q's shape %s", text_of(t[0], text));
-    return false;
-}
-
-static an_tensor *emit_attention(const char *at, an_op op, an_tensor **t, int n, double scale, bool causal)
-{
-    const int64_t attr[2] = {causal, 0};
-    an_emit_args e = {.op = op, .n_src = (uint8_t)n, .src = t, .n_attr = 2, .attr = attr, .at = at};
-    e.imm[0] = scale != 0 ? scale : 1 / sqrt((double)AN_MAX(1, last_of(t[0])));
-    return an_emit(t[0]->g, &e);
-}
-
-an_tensor *an_attention_lse_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
-                               an_tensor **lse)
-{
-    an_tensor *t[] = {q, k, v};
-    if (!an_enter(at, "an_attention_lse", 3, 3, t) || !attention_fits(t, 3)) return *lse = an_poison_of(t[0]->g);
-    scale_is_made_positive(&t[0], &scale);
-    an_tensor *o = emit_attention(at, AN_OP_ATTENTION, t, 3, scale, causal);
-    *lse = o->poison ? o : an_make_pick(o, 1);
-    return o;
-}
-
-an_tensor *an_attention_grad_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, an_tensor *o, an_tensor *lse,
-                                an_tensor *dy, double scale, bool causal, an_tensor **dk, an_tensor **dv)
-{
-    an_tensor *t[] = {q, k, v, o, lse, dy};
-    if (!an_enter(at, "an_attention_grad", 6, 6, t) || !attention_fits(t, 6)) return *dk = *dv = an_poison_of(t[0]->g);
-    const bool negative = scale_is_made_positive(&t[0], &scale);
-    an_tensor *d = emit_attention(at, AN_OP_ATTENTION_GRAD, t, 6, scale, causal);
-    *dk = d->poison ? d : an_make_pick(d, 1);
-    *dv = d->poison ? d : an_make_pick(d, 2);
-    return negative ? NEG(d) : d;
-}
-
 /* ------------------------------------------------------------------------------------------------ windows */
 
 static int64_t or_one(int x)
@@ -413,7 +298,7 @@ an_tensor *an_conv2d_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *b
     if (!an_enter(at, "an_conv2d", 3, 2, t)) return t[0];
     int64_t attr[7] = {or_one(s.stride_h),   or_one(s.stride_w),   s.pad_h,         s.pad_w,
                        or_one(s.dilation_h), or_one(s.dilation_w), or_one(s.groups)};
-    const an_dtype as = policy_dtype(t[0], t[1]);
+    const an_dtype as = an_policy_dtype(t[0], t[1]);
     for (int i = 0; i < 2 && an_dtype_is_float((an_dtype)t[i]->dtype); i++) t[i] = CAST(t[i], as);
     an_emit_args e = {.op = AN_OP_CONV2D, .n_src = 2, .src = t, .n_attr = 7, .attr = attr, .at = at};
     e.dtype = t[2] != NULL ? sum_dtype(as) : as;

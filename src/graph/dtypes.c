@@ -9,7 +9,7 @@
  *     4. which hand-written kernels take it, and as what: gemm_pack.h, gemm_im2col.h, attn.c, attn_tile.h, scatter.c (kernels/cpu/),
  *        gpu_module.c (codegen/), gemm_cublaslt.c (device/cuda/), and the planner that offers it to them: node_queries.c,
  *        lower_gemm.c, lower_conv.c, lower_attention.c
- *     5. where formulas widen it to f32: an_wide in compose.c, sum_dtype and an_attention_at in compose_nn.c
+ *     5. where formulas widen it to f32: an_wide in compose.c, sum_dtype in compose_nn.c, an_attention_at in compose_attention.c
  *     6. tolerances: oracle/kernel_oracle.c; test rows: tests/ops
  *     7. what ranks add: comm/add.c, type_of in device/cuda/nccl.c; what other programs' files call it: import/archive.c,
  *        models/gpt/gpt_weights.c

@@ -10,6 +10,7 @@
  */
 #include "graph/grad.h"
 
+#include <math.h>
 #include <string.h>
 
 static an_tensor *T(an_tensor *a)
@@ -201,20 +202,46 @@ static void grad_cumsum(an_backward_node *b)
 
 /* ------------------------------------------------------------------------------------------------ attention, windows */
 
+/* The gradient of a mask [B,H,T,S], and so in memory; attention with dropout is built in another way where it is asked for
+ * (compose_attention.c). src: those of ATTENTION_GRAD, lse [B,H,2,T]. */
+static an_tensor *grad_mask(const an_tensor *n, an_tensor *const *src)
+{
+    an_tensor *q = src[0], *k = src[1], *v = src[2], *o = src[3], *lse = src[4], *dy = src[5], *mask = src[6];
+    const int32_t rows[4] = {q->shape[0], q->shape[1], q->shape[2], 1};
+    an_tensor *scores = an_wide(MM(q, an_make_swap(k, 2, 3)));
+    scores = ADD(MUL(scores, NUM(scores, n->imm[0])), mask);
+    an_tensor *most = an_make_reshape(an_make_slice(lse, 2, 0, 1, 1), 4, rows);
+    an_tensor *log_sum = an_make_reshape(an_make_slice(lse, 2, 1, 1, 1), 4, rows);
+    if (n->attr[0]) {
+        an_tensor *i = an_make_iota(n->g, 4, mask->shape, 2), *j = an_make_iota(n->g, 4, mask->shape, 3);
+        an_tensor *last = ADD(i, NUM(i, (double)k->shape[2] - q->shape[2]));
+        scores = WHERE(LE(j, last), scores, NUM(scores, -INFINITY));
+    }
+    an_tensor *p = EXP(SUB(SUB(scores, most), log_sum));
+    an_tensor *delta = an_make_reduce(AN_OP_SUM, MUL(an_wide(dy), an_wide(o)), 1 << 3, true); /* [B,H,T,1] */
+    an_tensor *dp = an_wide(MM(dy, an_make_swap(v, 2, 3)));
+    return MUL(p, SUB(dp, delta));
+}
+
 static void grad_attention(an_backward_node *b)
 {
     an_tensor *n = b->n;
-    if (n->n_src > 3 || b->dy[1] != NULL || b->dy[0] == NULL) {
+    const int mask = an_attention_mask(b->g, n);
+    const bool cache = n->n_src > 3 + (mask >= 0);
+    if (cache || b->dy[1] != NULL || b->dy[0] == NULL) {
         b->dx[0] = an_refuse(b->g, AN_E_UNSUPPORTED, "attention has no gradient through %s",
-                             n->n_src > 3 ? "a cache with n_keys" : "its log-sum-exp");
+                             cache ? "a cache with n_keys" : "its log-sum-exp");
         return;
     }
-    an_tensor *src[6] = {an_src(n, 0), an_src(n, 1), an_src(n, 2), n, an_make_pick(n, 1), b->dy[0]};
-    an_emit_args e = {.op = AN_OP_ATTENTION_GRAD, .n_src = 6, .src = src, .n_attr = 2, .attr = n->attr, .at = n->at};
+    an_tensor *src[7] = {an_src(n, 0), an_src(n, 1), an_src(n, 2), n, an_make_pick(n, 1), b->dy[0]};
+    if (mask >= 0) src[6] = an_src(n, mask);
+    an_emit_args e = {.op = AN_OP_ATTENTION_GRAD, .src = src, .n_attr = 2, .attr = n->attr, .at = n->at};
+    e.n_src = mask >= 0 ? 7 : 6;
     memcpy(e.imm, n->imm, sizeof e.imm);
     an_tensor *d = an_emit(b->g, &e);
     for (int i = 0; i < 3; i++)
         if (b->need[i]) b->dx[i] = d->poison ? d : an_make_pick(d, i);
+    if (mask >= 0 && b->need[mask] && n->imm[1] == 0) b->dx[mask] = d->poison ? d : grad_mask(n, src);
 }
 
 /* `op` of the gradient and another operand, with n's attributes and the shape of `like`; a convolution's gradient may

@@ -262,6 +262,9 @@ double an_dtype_load(an_dtype t, const void *raw, int64_t at);
  * e->dtype: CONST, LEAF, CONV2D, CAST, MATMUL, PACK. Everything else follows from the sources. */
 an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape);
 
+/* Which source of ATTENTION or ATTENTION_GRAD is its mask; -1: it has none. */
+int an_attention_mask(const an_graph *g, const struct an_tensor *n);
+
 /* Shape of output `k` of a several-output node. */
 void an_output_shape(const an_graph *g, const struct an_tensor *n, int k, an_dtype *dtype, int *rank, int32_t *shape);
 

@@ -339,6 +339,34 @@ static an_status rule_scatter(const rule_ctx *r)
 
 /* ------------------------------------------------------------------------------------------------ attention, windows */
 
+int an_attention_mask(const an_graph *g, const an_tensor *n)
+{
+    const int least = an_ops[n->op].arity;
+    return n->n_src > least && g->node[n->src[n->n_src - 1]]->dtype != AN_I32 ? n->n_src - 1 : -1;
+}
+
+/* The sources behind q, k and v, or those of the gradient: n_keys (forward), mask. */
+static an_status want_keys_and_mask(const rule_ctx *r)
+{
+    const bool grad = r->e->op == AN_OP_ATTENTION_GRAD;
+    const an_tensor *q = r->e->src[0], *k = r->e->src[1];
+    char text[TEXT];
+    int i = an_ops[r->e->op].arity;
+    if (!grad && i < r->e->n_src && r->e->src[i]->dtype == AN_I32) {
+        if (r->e->src[i]->numel != 1)
+            return refuse(r, AN_E_DTYPE, "n_keys is one int32, not %s", shape_of(r->e->src[i], text));
+        i++;
+    }
+    if (i == r->e->n_src) return AN_OK;
+    const an_tensor *m = r->e->src[i++];
+    const bool fits = m->rank == 4 && m->shape[0] == q->shape[0] && m->shape[1] == q->shape[1] &&
+                      m->shape[2] == q->shape[2] && m->shape[3] == k->shape[2];
+    if (m->dtype != (q->dtype == AN_F64 ? AN_F64 : AN_F32) || !fits || i != r->e->n_src)
+        return refuse(r, AN_E_DTYPE, "behind k and v come n_keys, one int32, and a float32 mask [B,H,T,S], not %s %s",
+                      an_dtype_name((an_dtype)m->dtype), shape_of(m, text));
+    return AN_OK;
+}
+
 static an_status rule_attention(const rule_ctx *r)
 {
     const an_tensor *q = r->e->src[0], *k = r->e->src[1], *v = r->e->src[2]; /* [B,H,T,D] [B,H,S,D] [B,H,S,D] */
@@ -352,9 +380,7 @@ static an_status rule_attention(const rule_ctx *r)
     if (!fits)
         return refuse(r, AN_E_SHAPE, "q %s, k %s and v %s are not [B,H,T,D], [B,H,S,D] and [B,H,S,D]", shape_of(q, ta),
                       shape_of(k, tb), shape_of(v, tc));
-    if (r->e->n_src == 4 && (r->e->src[3]->dtype != AN_I32 || r->e->src[3]->numel != 1))
-        return refuse(r, AN_E_DTYPE, "n_keys is one int32, not %s %s", an_dtype_name(r->e->src[3]->dtype),
-                      shape_of(r->e->src[3], ta));
+    AN_TRY(want_keys_and_mask(r));
     *r->dtype = q->dtype;
     copy_shape(r, 4, q->shape);
     return AN_OK;
@@ -547,9 +573,14 @@ void an_output_shape(const an_graph *g, const an_tensor *n, int k, an_dtype *dty
     *rank = like->rank;
     memcpy(shape, like->shape, sizeof like->shape);
     if (k == 0) return;
-    if (n->op == AN_OP_ATTENTION) { /* lse [B,H,T] */
+    if (n->op == AN_OP_ATTENTION) { /* lse [B,H,T], or of two numbers a row [B,H,2,T] */
         *rank = 3;
         *dtype = AN_F32;
+        if (an_attention_mask(g, n) >= 0) {
+            *rank = 4;
+            shape[3] = shape[2];
+            shape[2] = 2;
+        }
         if (n->dtype == AN_F64) *dtype = AN_F64;
     }
     if (n->op == AN_OP_SORT || n->op == AN_OP_TOPK) *dtype = AN_I32;
@@ -644,13 +675,14 @@ static an_status by_class(const rule_ctx *r)
     return AN_OK;
 }
 
-/* ATTENTION takes n_keys as an optional fourth source, SCATTER_ADD what it adds to as a third. */
+/* ATTENTION takes n_keys and a mask as optional sources, its gradient a mask, SCATTER_ADD what it adds to as a third. */
 static bool right_arity(const an_emit_args *e)
 {
     int arity = an_ops[e->op].arity;
-    return arity < 0 ? e->n_src <= UINT8_MAX
-                     : e->n_src == arity || (e->op == AN_OP_ATTENTION && e->n_src == 4) ||
-                           (e->op == AN_OP_SCATTER_ADD && e->n_src == 3);
+    return arity < 0
+               ? e->n_src <= UINT8_MAX
+               : e->n_src == arity || (e->op == AN_OP_ATTENTION && e->n_src <= 5 && e->n_src > arity) ||
+                     (e->op == AN_OP_ATTENTION_GRAD && e->n_src == 7) || (e->op == AN_OP_SCATTER_ADD && e->n_src == 3);
 }
 
 an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape)

@@ -581,18 +581,21 @@ an_status an_rule_attention(an_build *b, const an_pt2_node *n)
     an_tensor *mask = NULL;
     if (an_in_is_tensor(n, 3)) {
         const an_mask kind = an_fold_mask(b, n->arg[3].value, T, S);
-        if (kind == AN_MASK_OTHER)
-            mask = an_in(b, n, 3);
-        else
-            causal = kind == AN_MASK_CAUSAL;
-        if (kind == AN_MASK_CAUSAL && T != S) causal = false, mask = an_in(b, n, 3);
+        if (kind == AN_MASK_OTHER) mask = an_in(b, n, 3);
+        causal = kind == AN_MASK_CAUSAL;
+        if (mask && an_rank(mask) > 4) mask = four_axes(mask);
+        const bool numbers = an_fold_value(b, n->arg[3].value) != NULL;
+        if (mask && (numbers || b->inference)) mask = an_detach_at(AN_AT, mask); /* which asks for no gradient */
+    } else if (causal && T != S) {
+        causal = false; /* PyTorch's begins at the first key, the kernels' ends at the last */
+        mask = causal_mask(b, T, S);
     }
-    if (mask && an_rank(mask) > 4) mask = four_axes(mask);
     an_promote(&q, &k);
     v = an_as(v, an_dtype_of(k));
-    const bool kernel = !mask && an_dim(v, 3) == D && dropout < 1 && scale != 0 && (!causal || T == S);
+    const an_attention_options options = {.scale = scale, .causal = causal, .dropout = dropout, .mask = mask};
+    const bool kernel = an_dim(v, 3) == D && dropout < 1 && scale != 0;
     if (causal && !kernel) mask = causal_mask(b, T, S); /* the formula knows no other way to hide keys */
-    an_tensor *o = kernel ? an_attention_at(AN_AT, q, k, v, scale, causal, dropout, NULL)
+    an_tensor *o = kernel ? an_attention_with_at(AN_AT, q, k, v, options)
                           : an_attention_by_formula(b, q, k, v, scale, mask, dropout);
     an_shape out = shape;
     out.dim[out.rank - 1] = an_dim(v, 3);

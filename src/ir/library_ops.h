@@ -70,10 +70,13 @@ static inline int32_t an_window_along(const an_window_spec *w, int d, int32_t at
 
 /* Softmax attention over strided views.
  *     q, o [B,H,T,D]    k, v [B,H,S,D]    d contiguous;  lse [B,H,T] f32, contiguous: row maximum + log of the sum
- *     forward args      q, k, v, rng, o, lse [, n_keys]
- *     backward args     q, k, v, o, lse, do, rng, dq, dk, dv
+ *     forward args      q, k, v, rng, o, lse [, n_keys [, mask]]
+ *     backward args     q, k, v, o, lse, do, rng, dq, dk, dv [, mask]
  *
  * causal: key j is visible to query i when j <= i + (S - T).
+ * masked: a score is q k^T * scale, rounded, + mask[b,h,i,j] (f32, any strides, 0 among them), a row that only sees -inf is 0, and lse is
+ * [B,H,2,T]: the rows' maxima, then the logarithms of the sums of exp(score - maximum), 0 for a row that only sees -inf. Added up they would
+ * lose the second beside maxima of -1e4 or the most negative number.
  * The dropout mask acts on the probabilities: key j of query i is kept when an_rng_16(rng[0], stream, index, j) >=
  * an_rng_least_16(p), with
  *     index = (((rng[1] + b)*H + h)*T + i)*ceil(S / 4) + j / 4
@@ -90,11 +93,16 @@ typedef struct an_attn_spec {
                               products by mul_dtype */
     uint8_t mul_dtype;     /* AN_F16: q, k and v were float16, so a device may round factors to its 11 bits, in f32's
                               range; most multiply in f32 */
+    uint8_t masked;
     float dropout;
     uint32_t stream;
     int64_t q[3], k[3], v[3], o[3]; /* strides of (b, h, t) */
     int64_t do_[3], dq[3], dk[3], dv[3];
+    int64_t mask[4]; /* strides of (b, h, i, j) */
 } an_attn_spec;
+
+/* Which argument the mask is, forward and backward. */
+enum { AN_ATTN_MASK = 7, AN_ATTN_GRAD_MASK = 10 };
 
 /* out[table, :] += sum over i with index[i] == row of src[i, :], i ascending: the embedding gradient, without atomics.
  * CUDA outside exact mode adds partial sums of fixed ranges of i (kernels/gpu/scatter.inc), still deterministic.

@@ -167,6 +167,7 @@ typedef struct attention {
     const an_oracle_memory *arg;
     const uint32_t *rng;
     int64_t keys, shift;
+    int mask;   /* argument with the mask; -1: none */
     int tables; /* argument with the cosines of rotary positions, behind it the sines; -1: not rotated */
 } attention;
 
@@ -218,7 +219,10 @@ static double dot_rows(const attention *a, int x, const int64_t xs[3], int64_t t
 static double score(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     if (j >= a->keys || (a->s->causal && j > i + a->shift)) return -INFINITY;
-    return (double)a->s->scale * dot_rows(a, 0, a->s->q, i, 1, a->s->k, j, b, h);
+    const int64_t *m = a->s->mask;
+    const double add =
+        a->mask < 0 ? 0 : an_dtype_load(AN_F32, a->arg[a->mask].before, b * m[0] + h * m[1] + i * m[2] + j * m[3]);
+    return (double)a->s->scale * dot_rows(a, 0, a->s->q, i, 1, a->s->k, j, b, h) + add;
 }
 
 /* The factor of dropout: 0 or an_rng_keep_scale_16(p). */
@@ -245,7 +249,10 @@ static bool sample_query(const attention *a, int64_t b, int64_t h, int64_t i, do
             if (p[j] > 0) o += p[j] / sum * kept(a, b, h, i, j) * element(a, 2, s->v, b, h, j, d);
         if (!an_oracle_expect(out, 4, b * s->o[0] + h * s->o[1] + i * s->o[2] + d, rounded(s->dtype, o))) return false;
     }
-    return an_oracle_expect(out, 5, (b * s->H + h) * s->T + i, max > -INFINITY ? max + log(sum) : -INFINITY);
+    const int64_t at = (b * s->H + h) * s->T;
+    if (a->mask < 0) return an_oracle_expect(out, 5, at + i, max > -INFINITY ? max + log(sum) : -INFINITY);
+    return an_oracle_expect(out, 5, 2 * at + i, max > -INFINITY ? max : (double)-FLT_MAX) &&
+           an_oracle_expect(out, 5, 2 * at + s->T + i, max > -INFINITY ? log(sum) : 0);
 }
 
 /* The dropped-out probability and the score's gradient of (i, j), and the magnitude of terms that may cancel in it.
@@ -254,9 +261,12 @@ static void backward_at(const attention *a, int64_t b, int64_t h, int64_t i, int
                         double *size)
 {
     const an_attn_spec *s = a->s;
-    const double x = score(a, b, h, i, j), lse = an_dtype_load(AN_F32, a->arg[4].before, (b * s->H + h) * s->T + i);
+    const int64_t at = (b * s->H + h) * s->T * (a->mask < 0 ? 1 : 2) + i;
+    double x = score(a, b, h, i, j);
+    const double lse = an_dtype_load(AN_F32, a->arg[4].before, at);
     *dropped = *ds = *size = 0;
     if (!(x > -INFINITY)) return;
+    if (a->mask >= 0) x -= an_dtype_load(AN_F32, a->arg[4].before, at + s->T);
     const double p = exp(x - lse), keep = kept(a, b, h, i, j);
     double delta = 0;
     for (int64_t d = 0; d < s->D; d++) delta += element(a, 5, s->do_, b, h, i, d) * element(a, 3, s->o, b, h, i, d);
@@ -323,6 +333,9 @@ static bool sample_attention(const an_kernel *kernel, const an_oracle_memory *ar
                    .arg = arg,
                    .rng = arg[grad ? 6 : 3].before,
                    .keys = s->S,
+                   .mask = !s->masked ? -1
+                           : grad     ? AN_ATTN_GRAD_MASK
+                                      : AN_ATTN_MASK,
                    .tables = !kernel->rotated ? -1
                              : grad           ? AN_ATTN_GRAD_TABLES
                                               : AN_ATTN_TABLES};

@@ -9,6 +9,7 @@
 #include "base/exact.h"
 #include "base/rng.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ typedef struct attention {
     double scale, dropout;
     bool causal;
     uint32_t stream;
+    const double *mask; /* [B,H,T,S]; NULL: none */
     const an_oracle_node *r;
 } attention;
 
@@ -32,7 +34,9 @@ static attention attention_of(const an_oracle_node *r)
     a.dropout = n->imm[1];
     a.causal = n->attr[0] != 0;
     a.stream = (uint32_t)n->attr[1];
-    if (n->op == AN_OP_ATTENTION && n->n_src == 4) a.n_keys = r->in[3].i[0];
+    const int mask = an_attention_mask(n->g, n);
+    if (n->op == AN_OP_ATTENTION && n->n_src > 3 && mask != 3) a.n_keys = r->in[3].i[0];
+    if (mask >= 0) a.mask = r->in[mask].d;
     return a;
 }
 
@@ -43,7 +47,7 @@ static double score(const attention *a, int64_t bh, int64_t i, int64_t j)
     const double *q = a->r->in[0].d + (bh * a->T + i) * a->D, *k = a->r->in[1].d + (bh * a->S + j) * a->D;
     double s = 0;
     for (int64_t c = 0; c < a->D; c++) s += q[c] * k[c];
-    return s * a->scale;
+    return s * a->scale + (a->mask ? a->mask[(bh * a->T + i) * a->S + j] : 0);
 }
 
 /* The factor of dropout: 0 or an_rng_keep_scale_16(p). */
@@ -68,7 +72,13 @@ static void eval_attention(an_oracle_node *r)
         }
         const bool seen = max != -INFINITY;
         for (int64_t j = 0; j < a.S && seen; j++) sum += exp(score(&a, bh, i, j) - max);
-        r->out[1].d[row] = seen ? max + log(sum) : -INFINITY;
+        if (a.mask) {
+            double *most = r->out[1].d + 2 * bh * a.T + i;
+            most[0] = seen ? max : (double)-FLT_MAX;
+            most[a.T] = seen ? log(sum) : 0;
+        } else {
+            r->out[1].d[row] = seen ? max + log(sum) : -INFINITY;
+        }
         for (int64_t j = 0; j < a.S && seen; j++) {
             const double keep = kept(&a, bh, i, j), p = exp(score(&a, bh, i, j) - max) / sum * keep;
             for (int64_t c = 0; c < a.D && keep > 0; c++) o[c] += p * r->in[2].d[(bh * a.S + j) * a.D + c];
@@ -91,7 +101,7 @@ static void eval_attention_grad(an_oracle_node *r)
             double s = score(&a, bh, i, j), keep = kept(&a, bh, i, j), dp = 0;
             if (s == -INFINITY) continue;
             int64_t key = bh * a.S + j;
-            double p = exp(s - lse[row]);
+            double p = a.mask ? exp(s - lse[2 * bh * a.T + i] - lse[(2 * bh + 1) * a.T + i]) : exp(s - lse[row]);
             for (int64_t c = 0; c < a.D && keep > 0; c++) dp += d[row * a.D + c] * v[key * a.D + c] * keep;
             double ds = p * (dp - delta) * a.scale;
             for (int64_t c = 0; c < a.D; c++) {

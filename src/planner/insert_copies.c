@@ -5,7 +5,7 @@
  *
  *     reader                accepts
  *     GEMM                  any strides
- *     attention             any strides with a contiguous last axis
+ *     attention             any strides with a contiguous last axis; its mask any strides
  *     call, table of a      contiguous elements from the base's start or from inside it
  *       gather, convolution
  *     dX that a library     weights as they lie
@@ -68,6 +68,15 @@ static bool takes_image_in_planes(an_planner *w, const struct an_tensor *n, int3
     return all;
 }
 
+/* Whether src is attention's mask, and no other operand of it. */
+static bool is_mask_alone(const an_planner *w, const struct an_tensor *n, int32_t src)
+{
+    const int mask = an_attention_mask(w->g, n);
+    bool alone = mask >= 0 && n->src[mask] == src;
+    for (int s = 0; s < mask; s++) alone &= n->src[s] != src;
+    return alone;
+}
+
 /* Whether reader n accepts view `src`, as the table above has it. */
 static bool accepts(an_planner *w, const struct an_tensor *n, int32_t src)
 {
@@ -76,7 +85,9 @@ static bool accepts(an_planner *w, const struct an_tensor *n, int32_t src)
     if (is_column_group(w, n)) return !gathers_channels(w, n, t, &v);
     bool ok = v.affine;
     if (ok && is_attention(n)) {
-        ok = t->rank < 4 ? is_contiguous(t, &v) : v.stride[3] == 1 || t->shape[3] == 1;
+        ok = is_mask_alone(w, n, src) ? t->rank == 4
+             : t->rank < 4            ? is_contiguous(t, &v)
+                                      : v.stride[3] == 1 || t->shape[3] == 1;
     } else if (ok && n->op != AN_OP_MATMUL &&
                !(n->op == AN_OP_CONV2D_DX && src == n->src[1] && an_conv_by_library(w, n))) {
         ok = is_contiguous(t, &v) || takes_image_in_planes(w, n, src);

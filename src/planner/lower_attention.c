@@ -1,10 +1,10 @@
 /* lower_attention.c: attention and its gradient → one step each: shapes, strides and dropout of an an_attn_spec.
  *
- *     forward   args  q k v rng | o lse [n_keys]
- *     backward  args  q k v o lse do rng | dq dk dv
+ *     forward   args  q k v rng | o lse [n_keys [mask]]
+ *     backward  args  q k v o lse do rng | dq dk dv [mask]
  *
  * q, k, v and the results are read and written at any strides with a contiguous last axis, so that heads need no
- * permuted copies. Outputs that nothing reads go to scratch: the kernels write all of them. The dropout mask is no
+ * permuted copies; a mask at any strides, so that it is read where it was before it was broadcast. Outputs that nothing reads go to scratch: the kernels write all of them. The dropout mask is no
  * argument: the kernels compute it from rng and the spec's stream (dropout_mask.h in kernels/cpu and kernels/gpu). */
 #include "planner/planner_internal.h"
 
@@ -56,19 +56,32 @@ static an_attn_spec attention_spec(const an_planner *w, const struct an_tensor *
                           .stream = (uint32_t)n->attr[1]};
 }
 
+static an_arg mask_arg(an_planner *w, int32_t src, an_attn_spec *s)
+{
+    an_view v;
+    const an_arg a = an_operand(w, src, false, &v);
+    memcpy(s->mask, v.stride, sizeof s->mask);
+    s->masked = 1;
+    return a;
+}
+
 static int forward_args(an_planner *w, int32_t id, an_attn_spec *s, an_arg rng, an_arg *arg)
 {
     const struct an_tensor *n = w->g->node[id];
-    int64_t stride[AN_MAX_RANK], lse_bytes = (int64_t)s->B * s->H * s->T * 4;
+    const int mask = an_attention_mask(w->g, n);
+    int64_t stride[AN_MAX_RANK], lse_bytes = (int64_t)s->B * s->H * s->T * (mask >= 0 ? 8 : 4);
     int n_args = 3;
     arg[n_args++] = rng;
     arg[n_args++] = an_output_arg(w, id, 0, stride, 0);
     memcpy(s->o, stride, sizeof s->o);
     arg[n_args++] = an_output_arg(w, id, 1, NULL, lse_bytes);
-    if (n->n_src > 3) {
+    if (n->n_src > 3 && mask != 3) {
         an_view keys;
         arg[n_args++] = an_operand(w, n->src[3], false, &keys);
     }
+    if (mask < 0) return n_args;
+    if (n_args < AN_ATTN_MASK) arg[n_args++] = absent();
+    arg[n_args++] = mask_arg(w, n->src[mask], s);
     return n_args;
 }
 
@@ -86,6 +99,8 @@ static int backward_args(an_planner *w, int32_t id, an_attn_spec *s, an_arg rng,
         arg[n_args++] = an_output_arg(w, id, i, stride, 0);
         memcpy(out[i], stride, 3 * sizeof *stride);
     }
+    const int mask = an_attention_mask(w->g, n);
+    if (mask >= 0) arg[n_args++] = mask_arg(w, n->src[mask], s);
     return n_args;
 }
 
@@ -102,7 +117,7 @@ an_status an_lower_attention(an_planner *w, an_fusion_group *gr)
     an_attn_spec s = attention_spec(w, n);
     const an_arg words = {.slot = AN_SLOT_INPUT, .offset = AN_INPUT_RNG, .bytes = 8, .value = -1};
     const an_arg rng = s.dropout > 0 ? words : absent();
-    an_arg arg[10];
+    an_arg arg[AN_ATTN_GRAD_MASK + 1];
     arg[0] = strided(w, n->src[0], s.q);
     arg[1] = strided(w, n->src[1], s.k);
     arg[2] = strided(w, n->src[2], s.v);

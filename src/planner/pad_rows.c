@@ -11,14 +11,15 @@
  * packs or roots. Padding is never read. Targets without a library GEMM have no padding. */
 #include "planner/planner_internal.h"
 
-/* Whether node `id` accepts rows that lie apart in its source s. Attention does in all but the logarithms of its sums. */
+/* Whether node `id` accepts rows that lie apart in its source s. Attention does in all but the logarithms of its
+ * sums; its mask is left alone. */
 static bool reads_strided(const an_planner *w, int32_t id, int s)
 {
     enum { LSE = 4 };
     const struct an_tensor *n = w->g->node[id];
     if (n->op == AN_OP_PICK || !an_reads_memory(w, id, s)) return true; /* PICK is its source's memory */
     if (n->op == AN_OP_ATTENTION) return s < 3;
-    return n->op == AN_OP_ATTENTION_GRAD ? s != LSE : n->op == AN_OP_MATMUL && an_matmul_is_gemm(w, n);
+    return n->op == AN_OP_ATTENTION_GRAD ? s != LSE && s < 6 : n->op == AN_OP_MATMUL && an_matmul_is_gemm(w, n);
 }
 
 /* Rows of numbers that an elementwise kernel writes: those that it reads beside them are GEMMs' results or operands, and eight

@@ -4,6 +4,8 @@
 
 #include "ops/cases.h"
 
+#include <float.h>
+
 #define BUILD(name) static inline void build_##name(lab *l, const op_case *c, an_dtype t, int v)
 
 /* ---- leaves */
@@ -258,10 +260,12 @@ typedef struct qkv {
 } qkv;
 
 /* [2,3,T,D] x [2,3,S,D]; 0 plain, 1 causal, 2 more than a block of keys, 3 dropout, 4 keys of a cache, 5 through
- * permutes. */
+ * permutes; masks of floats: 6 keys of a sequence, with a causal one, 7 all axes, more than a block; 8 of bools, queries that see nothing among
+ * them, with dropout. */
 static inline qkv attention(lab *l, an_dtype t, int v)
 {
-    const int64_t T = v == 2 ? 70 : 5, S = v == 2 ? 131 : v == 5 ? 5 : 9, D = v == 2 ? 32 : 6;
+    const bool large = v == 2 || v == 7;
+    const int64_t T = large ? 70 : 5, S = large ? 131 : v == 5 ? 5 : 9, D = large ? 32 : 6;
     qkv a = {lab_fill(l, t, AN_SHAPE(2, 3, T, D), -1, 1), lab_fill(l, t, AN_SHAPE(2, 3, S, D), -1, 1),
              lab_fill(l, t, AN_SHAPE(2, 3, S, D), -1, 1), NULL};
     if (v == 5) {
@@ -272,7 +276,15 @@ static inline qkv attention(lab *l, an_dtype t, int v)
                                      AN_SHAPE(0, 2, 1, 3));
     }
     an_tensor *n_keys = v == 4 ? an_reshape_at(AT, lab_fill(l, AN_I32, AN_SHAPE(1), 7, 8), AN_SCALAR) : NULL;
-    a.o = an_attention_at(AT, a.q, a.k, a.v, v == 1 ? 0.5 : 0, v != 0 && v != 3, v == 3 ? 0.3 : 0, n_keys);
+    an_attention_options o = {.scale = v == 1 ? 0.5 : 0, .causal = v != 0 && v != 3 && v < 7, .n_keys = n_keys};
+    const double special[3] = {-(double)INFINITY, -100, -(double)FLT_MAX};
+    if (v == 3 || v == 8) o.dropout = 0.3;
+    if (v == 6) o.mask = lab_input(l, AN_F32, AN_SHAPE(2, 1, 1, S), -2, 2, special, 3, 0);
+    if (v == 7) o.mask = lab_input(l, t, AN_SHAPE(2, 3, T, S), -2, 2, special, 3, 0);
+    if (v == 8)
+        o.mask =
+            an_le_at(AT, lab_fill(l, AN_I32, AN_SHAPE(1, T, S), 0, 9), lab_fill(l, AN_I32, AN_SHAPE(3, T, 1), -2, 7));
+    a.o = an_attention_with_at(AT, a.q, a.k, a.v, o);
     return a;
 }
 
@@ -570,8 +582,8 @@ static const op_case other_rows[] = {
     ROW_OF(MATMUL, matmul_of_casts, T_ALL, 6, 1, 0),
     ROW_OF(GATHER, gather, T_ALL, 4, 1, 0),
     ROW_OF(SCATTER_ADD, scatter_add, T_FLOAT, 4, 1, 0),
-    ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 6, 1, 0),
-    ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 6, 3, 0),
+    ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 9, 1, 0),
+    ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 9, 3, 0),
     ROW_OF(CONV2D, conv2d, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DX, conv2d_gradients, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DW, conv2d_gradients, T_FLOAT, 8, 1, 0),

@@ -19,6 +19,8 @@ typedef struct attn_case {
     uint32_t rng[2];
     double *x[CASE_TENSORS]; /* values: inputs after rounding to storage, and the answer */
     double *lse;             /* [B,H,T] */
+    int masked;
+    float *mask; /* [B,T,S], of all heads; NULL: none */
 } attn_case;
 
 static inline double case_uniform(uint64_t *state)
@@ -99,12 +101,21 @@ static inline void case_new(attn_case *c, uint64_t seed)
     }
     c->lse = calloc((size_t)c->B * (size_t)c->H * (size_t)c->T, sizeof(double));
     if (!c->lse) exit(1);
+    const size_t n = (size_t)c->B * (size_t)c->T * (size_t)c->S;
+    c->mask = c->masked ? calloc(n, sizeof(float)) : NULL;
+    for (size_t i = 0; c->mask && i < n; i++) /* every ninth row is hidden, every eleventh all but hidden */
+        c->mask[i] = i / (size_t)c->S % 9 == 8     ? -INFINITY
+                     : i / (size_t)c->S % 11 == 10 ? -3.4028234664e38f
+                     : i % 7 == 3                  ? -INFINITY
+                                                   : (float)case_uniform(&state);
+    a->mask[0] = (an_i64)c->T * c->S, a->mask[1] = 0, a->mask[2] = c->S, a->mask[3] = 1;
 }
 
 static inline void case_free(attn_case *c)
 {
     for (int t = 0; t < CASE_TENSORS; t++) free(c->x[t]);
     free(c->lse);
+    free(c->mask);
 }
 
 static inline double case_dot(const double *x, const double *y, int n)
@@ -123,15 +134,16 @@ static inline double case_row(const attn_case *c, int b, int h, int i, double *p
     for (int j = 0; j < end; j++) {
         p[j] = (double)c->args.scale *
                case_dot(c->x[CASE_Q] + case_at(c, CASE_Q, b, h, i), c->x[CASE_K] + case_at(c, CASE_K, b, h, j), c->D);
+        if (c->mask) p[j] += (double)c->mask[((size_t)b * (size_t)c->T + (size_t)i) * (size_t)c->S + (size_t)j];
         most = fmax(most, p[j]);
     }
-    for (int j = 0; j < end; j++) sum += p[j] = exp(p[j] - most);
+    for (int j = 0; j < end; j++) sum += p[j] = most > -INFINITY ? exp(p[j] - most) : 0;
     for (int j = 0; j < c->S; j++) {
         const uint64_t row =
             (((uint64_t)c->rng[1] + (uint64_t)b) * (uint64_t)c->H + (uint64_t)h) * (uint64_t)c->T + (uint64_t)i;
         const uint64_t four = row * (uint64_t)((c->S + 3) / 4) + (uint64_t)j / 4;
         const int in = c->p <= 0 || an_rng_16(c->rng[0], c->args.stream, four, j % 4) >= an_rng_least_16(c->p);
-        p[j] = j < end ? p[j] / sum : 0;
+        p[j] = j < end && sum > 0 ? p[j] / sum : 0;
         keep[j] = in ? 65536.0 / (65536.0 - (double)an_rng_least_16(c->p)) : 0; /* one over how often a word is kept */
     }
     return sum > 0 ? most + log(sum) : -INFINITY;

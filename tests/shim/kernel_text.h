@@ -55,6 +55,7 @@ static inline char *kernel_text(const char *dialect, const char *body, const cha
 typedef struct attn_config {
     int store, mul, exact, vec, D, dc, causal, dropout; /* dropout: whether the code for it is there */
     int forward_threads, backward_threads, cols;
+    int bias; /* a mask, which the portable bodies take */
 } attn_config;
 
 static inline const char *kind_name(int kind)
@@ -72,6 +73,8 @@ static inline void attn_defines(char *out, size_t room, const attn_config *c, in
         "#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_THREADS %d\n#define AN_COLS %d\n",
         kind_name(c->store), kind_name(c->mul), c->exact, c->vec, c->D, c->dc, c->causal, c->dropout,
         backward ? c->backward_threads : c->forward_threads, c->cols);
+    const size_t used = strlen(out);
+    if (c->bias) snprintf(out + used, room - used, "#define AN_BIAS 1\n");
 }
 
 typedef struct gemm_config {

@@ -42,7 +42,7 @@ static void unload(run r)
 
 static size_t lse_bytes(const attn_case *c)
 {
-    return (size_t)c->B * (size_t)c->H * (size_t)c->T * sizeof(float);
+    return (size_t)c->B * (size_t)c->H * (size_t)c->T * (c->masked ? 2 : 1) * sizeof(float);
 }
 static size_t tensor_bytes(const attn_case *c, int t)
 {
@@ -73,6 +73,10 @@ static shim_buffer tensor(const attn_case *c, const memory *m, int t)
 {
     return (shim_buffer){m->x[t], tensor_bytes(c, t)};
 }
+static shim_buffer mask(const attn_case *c)
+{
+    return (shim_buffer){c->mask, (size_t)c->B * (size_t)c->T * (size_t)c->S * sizeof(float)};
+}
 static unsigned blocks(int n, int block)
 {
     return (unsigned)((n + block - 1) / block);
@@ -87,6 +91,7 @@ static void forward(const run *r, attn_case *c, memory *m, uint64_t seed)
                                    {c->rng, sizeof c->rng}, {m->n_keys, sizeof m->n_keys}, tensor(c, m, CASE_O),
                                    {m->lse, lse_bytes(c)},  {&c->args, sizeof c->args}};
     memcpy(l.buffers, buffers, sizeof buffers);
+    if (c->mask) l.buffers[8] = mask(c);
     shim_launch_clean(r->forward, "attn_forward", &l);
 }
 
@@ -106,11 +111,13 @@ static void backward(const run *r, attn_case *c, memory *m, uint64_t seed)
                      .threads = threads,
                      .seed = seed,
                      .buffers = {q, k, v, g, lse, delta, rng, tensor(c, m, CASE_DQ), args}};
+    if (c->mask) b.buffers[9] = mask(c);
     shim_launch_clean(r->backward, "attn_dq", &b);
     shim_launch d = {.groups = {blocks(c->S, (int)threads / 2), (unsigned)c->H, (unsigned)c->B},
                      .threads = threads,
                      .seed = seed,
                      .buffers = {q, k, v, g, lse, delta, rng, tensor(c, m, CASE_DK), tensor(c, m, CASE_DV), args}};
+    if (c->mask) d.buffers[10] = mask(c);
     shim_launch_clean(r->backward, "attn_dkv", &d);
 }
 
@@ -122,9 +129,16 @@ static void check_close(const attn_case *c, const memory *m, int first, int last
         double e = case_error(c, t, m->x[t]);
         if (!(e <= tolerance)) fail_msg("%s is off by %g of its largest value (allowed %g)", names[t], e, tolerance);
     }
-    size_t n = lse_bytes(c) / sizeof(float);
+    size_t n = (size_t)c->B * (size_t)c->H * (size_t)c->T, T = (size_t)c->T;
     for (size_t i = 0; i < n; i++) {
-        if (isinf(c->lse[i])) {
+        if (c->mask) {
+            const float *most = m->lse + i / T * 2 * T + i % T;
+            if (isinf(c->lse[i]))
+                assert_true(most[0] == -3.4028234664e38f && most[T] == 0);
+            else
+                assert_true(fabs((double)most[0] + (double)most[T] - c->lse[i]) <=
+                            tolerance * 4 * fmax(1, fabs(c->lse[i])));
+        } else if (isinf(c->lse[i])) {
             assert_true(m->lse[i] == -INFINITY);
         } else {
             assert_true(fabs((double)m->lse[i] - c->lse[i]) <= tolerance * 4);
@@ -258,7 +272,9 @@ static void run_on_cpu(const attn_case *c, memory *m)
                       .dtype = AN_F32,
                       .mul_dtype = AN_F32,
                       .dropout = c->p,
-                      .stream = a->stream};
+                      .stream = a->stream,
+                      .masked = c->mask != NULL,
+                      .mask = {a->mask[0], a->mask[1], a->mask[2], a->mask[3]}};
     memcpy(s.q, a->q, sizeof s.q), memcpy(s.k, a->k, sizeof s.k), memcpy(s.v, a->v, sizeof s.v),
         memcpy(s.o, a->o, sizeof s.o);
     memcpy(s.do_, a->do_, sizeof s.do_), memcpy(s.dq, a->dq, sizeof s.dq), memcpy(s.dk, a->dk, sizeof s.dk),
@@ -268,32 +284,34 @@ static void run_on_cpu(const attn_case *c, memory *m)
     size_t bytes = AN_MAX(cpu->attn_scratch(&s, false, 1), cpu->attn_scratch(&s, true, 1));
     void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64), *rng = (void *)(uintptr_t)c->rng;
     assert_non_null(scratch);
-    cpu->attn_forward(&s, (void *const[]){m->x[CASE_Q], m->x[CASE_K], m->x[CASE_V], rng, m->x[CASE_O], m->lse, NULL},
-                      NULL, scratch, pool);
+    cpu->attn_forward(
+        &s, (void *const[]){m->x[CASE_Q], m->x[CASE_K], m->x[CASE_V], rng, m->x[CASE_O], m->lse, NULL, c->mask}, NULL,
+        scratch, pool);
     cpu->attn_backward(&s,
                        (void *const[]){m->x[CASE_Q], m->x[CASE_K], m->x[CASE_V], m->x[CASE_O], m->lse, m->x[CASE_DO],
-                                       rng, m->x[CASE_DQ], m->x[CASE_DK], m->x[CASE_DV]},
+                                       rng, m->x[CASE_DQ], m->x[CASE_DK], m->x[CASE_DV], c->mask},
                        NULL, scratch, pool);
     free(scratch);
 }
 
-static void exact_mode_gives_the_bits_of_the_cpu_template(void **state)
+/* Of these shapes; the configuration follows from the case. */
+static void expect_bits_of_the_cpu(attn_case c)
 {
-    (void)state;
     static const char *const names[] = {"q", "k", "v", "o", "do", "dq", "dk", "dv"};
     run r = build((attn_config){.store = KIND_F32,
                                 .mul = KIND_F32,
                                 .exact = 1,
                                 .vec = 8,
-                                .D = 24,
+                                .D = c.D,
                                 .dc = 16,
-                                .causal = 1,
-                                .dropout = 1,
+                                .causal = c.causal,
+                                .dropout = c.p > 0,
                                 .forward_threads = 64,
                                 .backward_threads = 64,
-                                .cols = 32},
+                                .cols = 32,
+                                .bias = c.masked},
                   METAL_3_0);
-    attn_case c = {.B = 1, .H = 2, .T = 91, .S = 131, .D = 24, .causal = 1, .n_keys = -1, .p = 0.2f, .store = KIND_F32};
+    c.store = KIND_F32, c.n_keys = -1;
     case_new(&c, 5);
     memory gpu = memory_new(&c), cpu = memory_new(&c);
     forward(&r, &c, &gpu, 7), backward(&r, &c, &gpu, 8);
@@ -310,6 +328,38 @@ static void exact_mode_gives_the_bits_of_the_cpu_template(void **state)
     unload(r);
 }
 
+static void exact_mode_gives_the_bits_of_the_cpu_template(void **state)
+{
+    (void)state;
+    expect_bits_of_the_cpu((attn_case){.B = 1, .H = 2, .T = 91, .S = 131, .D = 24, .causal = 1, .p = 0.2f});
+}
+
+static void masks_are_added_to_the_scores_with_the_bits_of_the_cpu_template(void **state)
+{
+    (void)state;
+    run r = build((attn_config){.store = KIND_F32,
+                                .mul = KIND_F32,
+                                .exact = 1,
+                                .vec = 1,
+                                .D = 18,
+                                .dc = 16,
+                                .causal = 1,
+                                .dropout = 1,
+                                .forward_threads = 64,
+                                .backward_threads = 32,
+                                .cols = 32,
+                                .bias = 1},
+                  METAL_3_0);
+    check_case(
+        &r, (attn_case){.B = 2, .H = 2, .T = 67, .S = 70, .D = 18, .causal = 1, .n_keys = -1, .p = 0.2f, .masked = 1},
+        3e-6);
+    check_case(&r, (attn_case){.B = 1, .H = 1, .T = 3, .S = 140, .D = 18, .causal = 1, .n_keys = 71, .masked = 1},
+               3e-6);
+    unload(r);
+    expect_bits_of_the_cpu((attn_case){.B = 2, .H = 2, .T = 91, .S = 131, .D = 24, .p = 0.2f, .masked = 1});
+    expect_bits_of_the_cpu((attn_case){.B = 1, .H = 1, .T = 70, .S = 65, .D = 40, .causal = 1, .masked = 1});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +369,7 @@ int main(void)
         cmocka_unit_test(bf16_multiplication_without_bfloat_in_the_language),
         cmocka_unit_test(f16_multiplication_of_f32_tensors),
         cmocka_unit_test(exact_mode_gives_the_bits_of_the_cpu_template),
+        cmocka_unit_test(masks_are_added_to_the_scores_with_the_bits_of_the_cpu_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,10 +112,10 @@ static inline double case_item(graph_case *c, const an_tensor *t)
 
 /* The ATTENTION node itself, in any dtype: an_attention of float64 is a formula of other nodes. */
 static inline an_tensor *case_attention(an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
-                                        double dropout, an_tensor *n_keys)
+                                        double dropout, an_tensor *behind) /* n_keys, or a mask */
 {
-    an_tensor *src[4] = {q, k, v, n_keys};
-    const int n = n_keys ? 4 : 3;
+    an_tensor *src[4] = {q, k, v, behind};
+    const int n = behind ? 4 : 3;
     for (int i = 0; i < n; i++) src[i] = an_use(q->g, src[i], AT, "case_attention");
     int64_t attr[2] = {causal, dropout > 0 ? (int64_t)an_graph_stream(q->g) : 0};
     an_emit_args e = {.op = AN_OP_ATTENTION, .n_src = n, .src = src, .n_attr = 2, .attr = attr, .at = AT};

@@ -387,6 +387,45 @@ static void attention_with_a_count_of_keys_sees_only_those(void **state)
     case_close(&c);
 }
 
+/* Which form attention under a mask takes, and that both are the formula written out. */
+static void a_mask_is_an_operand_of_attention_unless_it_wants_a_gradient(void **state)
+{
+    (void)state;
+    enum { BOOLEAN, INPUT, CONSTANT, LEARNED, DROPPED, DETACHED, ZERO, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        graph_case c;
+        case_open(&c);
+        an_tensor *x[3];
+        for (int i = 0; i < 3; i++) x[i] = case_leaf(&c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(2, 2, 5, 4), -1, 1);
+        an_tensor *mask = case_leaf(&c, way == LEARNED || way == DETACHED ? AN_LEAF_PARAM : AN_LEAF_INPUT, AN_F32,
+                                    AN_SHAPE(2, 1, 5), -1, 1);
+        an_attention_options o = {.scale = 0.4, .mask = mask, .dropout = way == DROPPED ? 0.5 : 0};
+        if (way == BOOLEAN) o.mask = an_lt_at(AT, mask, an_const_at(AT, &c.cx, AN_F32, 0.5));
+        if (way == CONSTANT) o.mask = an_cast_at(AT, an_iota_at(AT, &c.cx, AN_SHAPE(5, 5), 0), AN_F16);
+        if (way == DETACHED) o.mask = an_detach_at(AT, mask);
+        if (way == ZERO) o.mask = an_full_at(AT, &c.cx, AN_F32, AN_SHAPE(5, 5), 0);
+        an_tensor *y = an_attention_with_at(AT, x[0], x[1], x[2], o);
+        assert_int_equal(y->op == AN_OP_ATTENTION, way != LEARNED && way != DROPPED);
+        assert_int_equal(y->n_src, way == ZERO ? 3 : way == LEARNED || way == DROPPED ? 2 : 4);
+        if (way != DROPPED) {
+            an_tensor *scores = an_mul_num_at(AT, an_matmul_at(AT, x[0], an_transpose_at(AT, x[1], 2, 3)), 0.4);
+            an_tensor *add = way == BOOLEAN ? an_where_at(AT, o.mask, an_const_at(AT, &c.cx, AN_F32, 0),
+                                                          an_const_at(AT, &c.cx, AN_F32, -INFINITY))
+                                            : an_cast_at(AT, o.mask, AN_F32);
+            if (add->rank == 3) add = an_reshape_at(AT, add, AN_SHAPE(2, 1, 1, 5)), y = NULL;
+            scores = an_add_at(AT, scores, add);
+            double *want = case_eval(&c, an_matmul_at(AT, an_softmax_at(AT, scores, 3), x[2]));
+            if (!y) { /* [2,1,5] would be of heads; of sequences it has four axes */
+                o.mask = an_reshape_at(AT, o.mask, AN_SHAPE(2, 1, 1, 5));
+                y = an_attention_with_at(AT, x[0], x[1], x[2], o);
+            }
+            expect_values(&c, y, want, 1e-6);
+            free(want);
+        }
+        case_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +446,7 @@ int main(void)
         cmocka_unit_test(a_product_without_batch_on_the_right_is_one_matrix_product),
         cmocka_unit_test(a_gradient_of_attention_from_its_result_and_sums_is_that_of_the_whole),
         cmocka_unit_test(attention_with_a_count_of_keys_sees_only_those),
+        cmocka_unit_test(a_mask_is_an_operand_of_attention_unless_it_wants_a_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

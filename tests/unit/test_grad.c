@@ -219,6 +219,13 @@ CASE(attention_dropout)
 {
     return attend(c, true, 0.4);
 }
+/* By q, k, v and a mask of all axes, one of which is broadcast. */
+CASE(attention_mask)
+{
+    an_tensor *q = PARAM(c, AN_SHAPE(2, 2, 3, 4), -1, 1), *k = PARAM(c, AN_SHAPE(2, 2, 5, 4), -1, 1);
+    an_tensor *v = PARAM(c, AN_SHAPE(2, 2, 5, 4), -1, 1), *mask = PARAM(c, AN_SHAPE(2, 1, 3, 5), -1, 1);
+    return case_attention(q, k, v, 0.7, true, 0, an_expand_at(AT, mask, AN_SHAPE(2, 2, 3, 5)));
+}
 CASE(conv2d)
 {
     an_tensor *x = PARAM(c, AN_SHAPE(2, 6, 5, 4), -1, 1), *w = PARAM(c, AN_SHAPE(6, 3, 2, 2), -1, 1);
@@ -436,6 +443,7 @@ static const struct {
     ROW(attention),
     ROW(attention_causal),
     ROW(attention_dropout),
+    ROW(attention_mask),
     ROW(conv2d),
     ROW(max_pool),
     ROW(avg_pool),

@@ -149,7 +149,15 @@ static void windows_attention_and_calls_refuse_with_shapes(void **state)
     expect_refusal(&c, an_attention_at(AT, x, x, x, 0, true, 1, NULL), AN_E_USAGE,
                    "an_attention: dropout 1 is not in [0,1)");
     expect_refusal(&c, an_attention_at(AT, x, x, x, 0, true, 0, x), AN_E_DTYPE,
-                   "an_attention: n_keys is one int32, not float32 [1,4,4,2]");
+                   "an_attention: behind k and v come n_keys, one int32, and a float32 mask [B,H,T,S], not float32 "
+                   "[1,4,4,2]");
+    an_tensor *ids = case_leaf(&c, AN_LEAF_INPUT, AN_I32, AN_SHAPE(4, 4), 0, 3);
+    expect_refusal(&c, an_attention_with_at(AT, x, x, x, (an_attention_options){.mask = v}), AN_E_SHAPE,
+                   "an_attention: the mask [1,4,5,2] does not broadcast to [1,4,4,4]");
+    expect_refusal(&c, an_attention_with_at(AT, x, x, x, (an_attention_options){.mask = ids}), AN_E_DTYPE,
+                   "an_attention: the mask is int32: a float, which is added to the scores, or bool");
+    expect_refusal(&c, an_attention_with_at(AT, x, x, x, (an_attention_options){.n_keys = ids}), AN_E_DTYPE,
+                   "an_attention: n_keys is one int32, not [4,4]");
     an_tensor *lse = an_slice_at(AT, an_reshape_at(AT, x, AN_SHAPE(1, 4, 8)), 2, 0, 4, 1), *dk, *dv;
     expect_refusal(&c, an_attention_lse_at(AT, x, x, an_cast_at(AT, x, AN_F64), 0, true, &dk), AN_E_DTYPE,
                    "an_attention_lse: operand 2 is float64 [1,4,4,2]: takes float32 or bfloat16, all the same, with "

@@ -439,7 +439,8 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
         break;
     }
     case AN_KERNEL_ATTN: {
-        void *a[7] = {arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], st->n_args > 6 ? arg[6] : NULL};
+        void *a[AN_ATTN_MASK + 1] = {arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], st->n_args > 6 ? arg[6] : NULL};
+        if (k->u.attn.masked) a[AN_ATTN_MASK] = arg[AN_ATTN_MASK];
         const float *const *tables =
             k->rotated ? (const float *const[]){arg[AN_ATTN_TABLES], arg[AN_ATTN_TABLES + 1]} : NULL;
         d->builtin->attn_forward(&k->u.attn, a, tables, scratch, d->pool);

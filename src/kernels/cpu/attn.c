@@ -52,7 +52,8 @@ typedef struct job {
     const an_attn_spec *s;
     const uint8_t *q, *k, *v, *o, *g; /* [B,H,T|S,D] views; g is the gradient of o */
     uint8_t *out, *dq, *dk, *dv;
-    float *lse;                   /* [B,H,T] */
+    float *lse;                   /* [B,H,T], with a mask [B,H,2,T] */
+    const float *mask;            /* [B,H,T,S] view; NULL: none */
     const float *cosines, *sines; /* of rotary positions, [T,D/2] and [T,2,D/2]; NULL: q and k are read as they are */
     an_dropout drop;
     uint64_t sample0; /* global index of sample 0, for dropout */
@@ -99,6 +100,13 @@ static int visible(const job *w, int64_t i, int64_t k0, int n)
 static int64_t at(const job *w, const int64_t stride[3], int b, int h, int64_t t)
 {
     return (b * stride[0] + h * stride[1] + t * stride[2]) * w->item;
+}
+
+/* The mask of query i from key j on. */
+static const float *mask_at(const job *w, int b, int h, int64_t i, int64_t j)
+{
+    const int64_t *x = w->s->mask;
+    return w->mask + b * x[0] + h * x[1] + i * x[2] + j * x[3];
 }
 
 /* Of four keys from j on, a multiple of 4 (dropout_mask.h). */
@@ -237,7 +245,6 @@ static size_t forward_scratch_of(const job *w, uint8_t *base, forward_scratch *r
     return used;
 }
 
-#if !AN_IN_REGISTERS
 /* Scales the n scores of a row, n a multiple of 16, and masks those from `seen` on. Returns the maximum of the scores and
  * `least`. */
 static inline float score_row(float *s, int n, int seen, float scale, float least)
@@ -285,40 +292,46 @@ static inline void rescale_rows(const job *w, const forward_scratch *r, int row,
         const float before = r->m[row + i];
         if (!(r->most[i] > before)) continue;
         r->m[row + i] = r->most[i];
-        if (before == -FLT_MAX) continue; /* l and o are still zero */
+        if (before == -FLT_MAX && !w->mask) continue; /* l and o are still zero */
         float *l = r->l + (row + i) * LANES, *o = r->o + (int64_t)(row + i) * w->dn;
         lanes_store(l, lanes_scale(lanes_load(l), shrink[i]));
         for (int x = 0; x < w->dn; x += LANES) lanes_store(o + x, lanes_scale(lanes_load(o + x), shrink[i]));
     }
 }
-#endif
 
 /* The probabilities p [m, 64] of rows [row, row+m) of the chunk, the first being query i0, for n keys from k0 on, relative to the new
  * running maxima. */
-static void softmax_rows(const job *w, const forward_scratch *r, int row, int m, float *p, int64_t i0, int64_t k0,
-                         int n, uint64_t index)
+static void softmax_rows(const job *w, const forward_scratch *r, int b, int h, int row, int m, float *p, int64_t i0,
+                         int64_t k0, int n, uint64_t index)
 {
     const int width = (int)an_round_up(visible(w, i0 + m - 1, k0, n), LANES), kd = depth(w);
     const an_word *q = r->q + (int64_t)row * w->dw;
 #if AN_IN_REGISTERS
-    for (int i = 0; i < m;) {
+    for (int i = 0; i < m && !w->mask;) {
         const int rows = m - i >= EXP_ROWS ? EXP_ROWS : 1;
         const queries some = {q + (int64_t)i * w->dw, w->dw, kd, i0 + i + w->shift + 1 - k0, n, w->s->scale};
         softmax_group(w->bf16, rows, width, &some, r->kt, r->m + row + i, r->l + (row + i) * LANES,
                       r->o + (int64_t)(row + i) * w->dn, w->dn, p + i * BLOCK);
         i += rows;
     }
-#else
-    /* Each loop does one thing for all rows, so that the CPU does not wait for the maximum of one row before it works on the next. */
-    gemm_rows(w->bf16, m, width, kd, q, w->dw, r->kt, BLOCK, p, BLOCK, false);
-    for (int i = 0; i < m; i++)
-        r->most[i] = score_row(p + i * BLOCK, width, visible(w, i0 + i, k0, n), w->s->scale, r->m[row + i]);
-    rescale_rows(w, r, row, m);
-    int first = 0;
-    for (; first + EXP_ROWS <= m; first += EXP_ROWS)
-        exp_rows(EXP_ROWS, p + first * BLOCK, width, r->m + row + first, r->l + (row + first) * LANES);
-    for (; first < m; first++) exp_rows(1, p + first * BLOCK, width, r->m + row + first, r->l + (row + first) * LANES);
 #endif
+    if (!AN_IN_REGISTERS || w->mask) {
+        /* Each loop does one thing for all rows, so that the CPU does not wait for the maximum of one row before it works on the next. */
+        gemm_rows(w->bf16, m, width, kd, q, w->dw, r->kt, BLOCK, p, BLOCK, false);
+        for (int i = 0; i < m; i++) {
+            const int seen = visible(w, i0 + i, k0, n);
+            float *s = p + i * BLOCK;
+            r->most[i] = w->mask ? masked_row(s, width, seen, w->s->scale, mask_at(w, b, h, i0 + i, k0), w->s->mask[3],
+                                              r->m[row + i])
+                                 : score_row(s, width, seen, w->s->scale, r->m[row + i]);
+        }
+        rescale_rows(w, r, row, m);
+        int first = 0;
+        for (; first + EXP_ROWS <= m; first += EXP_ROWS)
+            exp_rows(EXP_ROWS, p + first * BLOCK, width, r->m + row + first, r->l + (row + first) * LANES);
+        for (; first < m; first++)
+            exp_rows(1, p + first * BLOCK, width, r->m + row + first, r->l + (row + first) * LANES);
+    }
     for (int i = 0; i < m && w->drop.on; i++) {
         float *s = p + i * BLOCK;
         keep_mask(&w->drop, index + (uint64_t)i * (uint64_t)((w->s->S + 3) / 4), width, r->mask);
@@ -338,7 +351,7 @@ static void forward_tile(const job *w, const forward_scratch *r, int b, int h, i
         float *p = r->p + g * BLOCK;
         if (!seen) continue;
         for (int i = 0; i < m; i++) fetch_ahead(w, &r->next, g + i, rows);
-        softmax_rows(w, r, row + g, m, p, i0 + row + g, k0, n, dropout_index(w, b, h, i0 + row + g, k0));
+        softmax_rows(w, r, b, h, row + g, m, p, i0 + row + g, k0, n, dropout_index(w, b, h, i0 + row + g, k0));
         const an_word *a = (const an_word *)p;
         if (w->dot) {
             const int whole = (int)an_round_up(width, 2 * LANES); /* whole vectors; vectors do not read later words, */
@@ -410,6 +423,12 @@ static void forward_task(void *arg, int64_t task, int thread)
     if (!w->lse) return;
     for (int i = 0; i < rows; i++)
         mine.sums[i] = an_log(mine.sums[i]); /* -inf for a row without visible keys: log(0) */
+    if (w->mask) {
+        float *most = w->lse + 2 * head * s->T + i0;
+        for (int i = 0; i < rows; i++)
+            most[i] = mine.m[i], most[s->T + i] = mine.sums[i] == -INFINITY ? 0.0f : mine.sums[i];
+        return;
+    }
     for (int i = 0; i < rows; i++) w->lse[head * s->T + i0 + i] = mine.m[i] + mine.sums[i];
 }
 
@@ -433,6 +452,7 @@ void AN_ISA_NAME(attn_forward)(const an_attn_spec *s, void *const *args, const f
     job w = job_of(s);
     const uint32_t *rng = args[3];
     const int32_t *n_keys = args[6];
+    if (s->masked) w.mask = args[AN_ATTN_MASK];
     w.q = args[0], w.k = args[1], w.v = args[2], w.out = args[4], w.lse = args[5];
     if (tables) w.cosines = tables[0], w.sines = tables[1];
     w.drop = dropout_of(s->dropout, rng, s->stream);
@@ -599,17 +619,30 @@ static void gradient_groups(const job *w, const backward_scratch *r, int64_t i0,
 }
 #endif
 
+/* Probabilities of rows [g, g+m) of a tile, from the scores in r->p; lse: maxima and logarithms of sums, T apart. */
+static void masked_probabilities(const job *w, const backward_scratch *r, int b, int h, int64_t i0, int g, int m,
+                                 int width, int64_t k0, int n, const float *lse)
+{
+    const float *log_sum = lse + w->s->T;
+    for (int i = g; i < g + m; i++)
+        masked_row(r->p + i * BLOCK, width, visible(w, i0 + i, k0, n), w->s->scale, mask_at(w, b, h, i0 + i, k0),
+                   w->s->mask[3], 0);
+    int i = g;
+    for (; i + EXP_ROWS <= g + m; i += EXP_ROWS) exp_masked(EXP_ROWS, r->p + i * BLOCK, width, lse + i, log_sum + i);
+    for (; i < g + m; i++) exp_masked(1, r->p + i * BLOCK, width, lse + i, log_sum + i);
+}
+
 /* Computes r->p and r->ds for the tile of the packed queries and keys. */
 static void gradient_tile(const job *w, const backward_scratch *r, int b, int h, int64_t i0, int rows, int64_t k0,
                           int n)
 {
     const int step = visible(w, i0, k0, n) == n ? rows : GROUP, kd = depth(w);
-    const float *lse = w->lse + ((int64_t)b * w->s->H + h) * w->s->T + i0;
+    const float *lse = w->lse + ((int64_t)b * w->s->H + h) * w->s->T * (w->mask ? 2 : 1) + i0;
     for (int g = 0; g < rows; g += step) {
         int m = AN_MIN(step, rows - g);
         int width = (int)an_round_up(visible(w, i0 + g + m - 1, k0, n), LANES);
 #if AN_IN_REGISTERS
-        if (!w->drop.on) {
+        if (!w->drop.on && !w->mask) {
             gradient_groups(w, r, i0, g, m, width, k0, n, lse);
             for (int i = g; i < g + m; i++) fetch_ahead(w, &r->next, i, rows);
             continue;
@@ -620,9 +653,10 @@ static void gradient_tile(const job *w, const backward_scratch *r, int b, int h,
         gemm_rows(w->bf16, m, width, kd, r->g + (int64_t)g * w->dw, w->dw, r->vt, BLOCK, r->ds + g * BLOCK, BLOCK,
                   false);
         int i = g;
-        for (; i + EXP_ROWS <= g + m; i += EXP_ROWS)
+        if (w->mask) masked_probabilities(w, r, b, h, i0, g, m, width, k0, n, lse);
+        for (; i + EXP_ROWS <= g + m && !w->mask; i += EXP_ROWS)
             exp_scores(EXP_ROWS, r->p + i * BLOCK, width, w->s->scale, lse + i);
-        for (; i < g + m; i++) exp_scores(1, r->p + i * BLOCK, width, w->s->scale, lse + i);
+        for (; i < g + m && !w->mask; i++) exp_scores(1, r->p + i * BLOCK, width, w->s->scale, lse + i);
         for (i = g; i < g + m; i++) {
             fetch_ahead(w, &r->next, i, rows);
             if (w->drop.on) keep_mask(&w->drop, dropout_index(w, b, h, i0 + i, k0), width, r->mask);
@@ -820,6 +854,7 @@ void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, const 
     const uint32_t *rng = args[6];
     w.q = args[0], w.k = args[1], w.v = args[2], w.o = args[3], w.lse = args[4], w.g = args[5];
     w.dq = args[7], w.dk = args[8], w.dv = args[9];
+    if (s->masked) w.mask = args[AN_ATTN_GRAD_MASK];
     if (tables) w.cosines = tables[0], w.sines = tables[1];
     w.drop = dropout_of(s->dropout, rng, s->stream);
     w.sample0 = rng ? rng[1] : 0;

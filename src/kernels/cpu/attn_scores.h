@@ -59,6 +59,35 @@ AN_INLINE void exp_lanes(const int rows, const bool below, lanes *x)
 #endif
 }
 
+/* Of a row of n scores, n a multiple of 16: s = s * scale + mask, and -inf from `seen` on; mask: of key j at j * step, read where it is seen.
+ * Returns the maximum of the scores and `least`. */
+static inline float masked_row(float *s, int n, int seen, float scale, const float *mask, int64_t step, float least)
+{
+    lanes most = lanes_set(least);
+    for (int j = 0; j < n; j += LANES) {
+        float some[LANES];
+        const bool whole = step == 1 && j + LANES <= seen;
+        for (int x = 0; x < LANES && !whole; x++) some[x] = j + x < seen ? mask[(j + x) * step] : 0.0f;
+        const lanes add = lanes_load(whole ? mask + j : some), score = lanes_scale(lanes_load(s + j), scale);
+        const lanes t = lanes_first(lanes_add(score, add), seen - j, -INFINITY);
+        lanes_store(s + j, t);
+        most = lanes_max(t, most);
+    }
+    return lanes_most(most);
+}
+
+/* s[i][j] = exp((s[i][j] - most[i]) - log_sum[i]) for neighbouring rows i. */
+AN_INLINE void exp_masked(const int rows, float *s, int n, const float *most, const float *log_sum)
+{
+    for (int j = 0; j < n; j += LANES) {
+        lanes x[EXP_ROWS];
+        AN_UNROLL for (int i = 0; i < rows; i++) x[i] =
+            lanes_add(lanes_add(lanes_load(s + i * BLOCK + j), lanes_set(-most[i])), lanes_set(-log_sum[i]));
+        exp_lanes(rows, false, x);
+        AN_UNROLL for (int i = 0; i < rows; i++) lanes_store(s + i * BLOCK + j, x[i]);
+    }
+}
+
 /* Scores stay in registers where there are enough of them: of four queries and 64 keys, 16 of 32. */
 #define AN_IN_REGISTERS (AN_VL == 16 && !AN_TILES)
 #if AN_IN_REGISTERS

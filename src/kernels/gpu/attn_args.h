@@ -4,6 +4,7 @@
 struct an_attn_args {
     an_i64 q[3], k[3], v[3], o[3];
     an_i64 do_[3], dq[3], dk[3], dv[3];
+    an_i64 mask[4];      /* of (b, h, i, j); only the portable bodies take a mask */
     int B, H, T, S;
     float scale;
     float keep_scale;    /* an_rng_keep_scale_16(p): what a kept probability is multiplied by; 1 without dropout */
