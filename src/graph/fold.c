@@ -259,6 +259,42 @@ static an_tensor *slice_of_concat(const fold_ctx *f)
     return NULL;
 }
 
+typedef enum cut { CUT_INSIDE, CUT_PADDING, CUT_BOTH } cut;
+
+/* What of a PAD the part of these starts and steps is: of the padded tensor alone, padding alone (what a layer's last step gives back to
+ * each step before it), or both. */
+static cut cut_of_pad(const an_tensor *pad, const int64_t *attr, const int32_t *shape)
+{
+    cut all = CUT_INSIDE;
+    for (int i = 0; i < pad->rank; i++) {
+        const int64_t first = attr[2 * i], last = first + (shape[i] - 1) * attr[2 * i + 1];
+        const int64_t begin = pad->attr[2 * i], end = begin + an_src(pad, 0)->shape[i];
+        if (last < begin || first >= end) return CUT_PADDING;
+        if (first < begin || last >= end) all = CUT_BOTH;
+    }
+    return all;
+}
+
+/* A slice of a permuted PAD, where the same slice below the permutation folds. */
+static an_tensor *slice_of_permuted_pad(const fold_ctx *f)
+{
+    an_tensor *pad = an_src(f->a, 0);
+    int64_t attr[2 * AN_MAX_RANK];
+    int32_t shape[AN_MAX_RANK];
+    int perm[AN_MAX_RANK];
+    for (int i = 0; i < f->rank; i++) {
+        perm[i] = (int)f->a->attr[i];
+        shape[perm[i]] = f->shape[i];
+        memcpy(&attr[2 * perm[i]], &f->e->attr[2 * i], 2 * sizeof *attr);
+    }
+    if (cut_of_pad(pad, attr, shape) == CUT_BOTH) return NULL;
+    an_emit_args e = *f->e;
+    e.src = &pad;
+    e.shape = shape;
+    e.attr = attr;
+    return an_make_permute(an_emit(f->g, &e), perm);
+}
+
 static an_tensor *fold_slice(const fold_ctx *f)
 {
     int64_t attr[2 * AN_MAX_RANK];
@@ -266,15 +302,17 @@ static an_tensor *fold_slice(const fold_ctx *f)
     if (shape_is(f, f->a)) return f->a; /* every length kept: nothing is left out */
     for (int i = 0; i < f->rank; i++) empty |= f->shape[i] == 0;
     if (empty) return NULL;
+    if (is_op(f->a, AN_OP_PERMUTE) && is_op(an_src(f->a, 0), AN_OP_PAD)) return slice_of_permuted_pad(f);
+    const cut of_pad = inside ? cut_of_pad(f->a, f->e->attr, f->shape) : CUT_INSIDE;
+    if (of_pad == CUT_BOTH) return NULL;
+    if (of_pad == CUT_PADDING) return full(f, f->a->imm[0], (int64_t)f->a->imm[0]);
     if (is_op(f->a, AN_OP_CONCAT)) return slice_of_concat(f);
     if (!inside && !is_op(f->a, AN_OP_SLICE)) return NULL;
     for (int i = 0; i < f->rank; i++) {
         int64_t start = f->e->attr[2 * i], step = f->e->attr[2 * i + 1], inner = f->a->attr[2 * i];
         if (inside) {
-            int64_t length = an_src(f->a, 0)->shape[i];
             attr[2 * i] = start - inner;
             attr[2 * i + 1] = step;
-            if (attr[2 * i] < 0 || attr[2 * i] + (f->shape[i] - 1) * step >= length) return NULL;
         } else {
             int64_t inner_step = f->a->attr[2 * i + 1];
             attr[2 * i] = inner + start * inner_step;

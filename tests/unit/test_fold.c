@@ -251,6 +251,32 @@ static void moves_of_moves_are_one_move(void **state)
     case_close(&c);
 }
 
+static void a_slice_of_padding_alone_is_a_number(void **state)
+{
+    (void)state;
+    graph_case c;
+    case_open(&c);
+    an_tensor *x =
+        case_leaf(&c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(2, 1, 4), -1, 1); /* a step's gradient, the fourth of six */
+    an_tensor *steps = an_pad_at(AT, x, 1, 3, 2, -0.0), *turned = an_permute_at(AT, steps, AN_SHAPE(1, 0, 2));
+    for (int t = 0; t < 6; t++) {
+        an_tensor *of = an_slice_at(AT, steps, 1, t, t + 1, 1), *turn = an_slice_at(AT, turned, 0, t, t + 1, 1);
+        if (t == 3) {
+            expect_leaf(&c, of, x);
+            expect_same(turn, an_permute_at(AT, x, AN_SHAPE(1, 0, 2)));
+        } else {
+            expect_number(of, -0.0);
+            expect_number(turn, -0.0);
+        }
+    }
+    assert_int_equal(node_of(an_slice_at(AT, steps, 1, 2, 4, 1))->op, AN_OP_SLICE); /* both */
+    assert_int_equal(node_of(an_slice_at(AT, turned, 0, 3, 5, 1))->op, AN_OP_SLICE);
+    expect_number(an_slice_at(AT, steps, 1, 4, 6, 1), -0.0);
+    expect_number(an_slice_at(AT, turned, 0, 0, 3, 2), -0.0);
+    assert_int_equal(node_of(an_slice_at(AT, turned, 0, 1, 6, 2))->op, AN_OP_SLICE); /* 1, 3, 5 */
+    case_close(&c);
+}
+
 static void a_number_stays_a_number_under_moves(void **state)
 {
     (void)state;
@@ -365,6 +391,7 @@ int main(void)
         cmocka_unit_test(a_number_that_an_integer_cannot_hold_is_refused),
         cmocka_unit_test(casts_that_widen_first_are_one_cast),
         cmocka_unit_test(moves_of_moves_are_one_move),
+        cmocka_unit_test(a_slice_of_padding_alone_is_a_number),
         cmocka_unit_test(a_number_stays_a_number_under_moves),
         cmocka_unit_test(reductions_over_one_element_are_that_element),
         cmocka_unit_test(folded_and_unfolded_graphs_have_the_same_bits),
