@@ -68,6 +68,11 @@ int32_t an_loop_guard(an_loop_builder *b, int32_t guard, an_bound bound)
     return b->p->n_guards++;
 }
 
+static bool is_c(const an_planner *w)
+{
+    return !strcmp(w->rq->target->dialect, "c");
+}
+
 /* The argument for a value or leaf; the same memory is one argument. */
 int an_loop_arg_for(an_loop_builder *b, int32_t base, bool written)
 {
@@ -90,7 +95,7 @@ int an_loop_arg_for(an_loop_builder *b, int32_t base, bool written)
     char shape[128];
     int i = b->p->n_args++;
     b->args[i] = a;
-    b->is_vector[i] = an_is_leaf(b->w, base) && n->rank == 1 && a.slot < AN_SLOT_IN_PARTS;
+    b->sliceable[i] = a.slot < AN_SLOT_IN_PARTS && (n->rank == 1 || !an_is_leaf(b->w, base) || is_c(b->w));
     b->p->arg[i] = (an_loop_arg){.dtype = n->dtype,
                                  .written = written,
                                  .read = !written,
@@ -287,9 +292,11 @@ static void count_work(an_loop_builder *b)
         p->bytes += (uint64_t)(moved(p, i) * (int64_t)an_dtype_bytes((an_dtype)p->arg[i].dtype));
 }
 
-enum { SLICE_ALIGN = 64 }; /* bytes: where a slice may begin, for vectors of it to be loaded as those of the whole */
+enum {
+    SLICE_ALIGN = 64
+}; /* bytes: where a slice may begin on GPUs, for vectors of it to be loaded as those of the whole */
 
-/* Where argument i is a slice of a vector that is a leaf (a parameter's part of its block), what is read of it, [*lo, *hi]. */
+/* Where a part of argument i is read (a parameter's part of its block, a step of a recurrent layer), what is read of it, [*lo, *hi]. */
 static bool reads_slice(const an_loop_kernel *p, int i, int64_t *lo, int64_t *hi)
 {
     *lo = p->arg[i].numel, *hi = -1;
@@ -308,10 +315,11 @@ static bool reads_slice(const an_loop_kernel *p, int i, int64_t *lo, int64_t *hi
 static void begin_at_slices(an_loop_builder *b)
 {
     an_loop_kernel *p = b->p;
+    const int64_t align = is_c(b->w) ? AN_MAX(b->w->rq->target->bind_align, 1) : SLICE_ALIGN;
     for (int i = 0; i < p->n_args && !b->failed; i++) {
         int64_t lo, hi;
         const int64_t size = (int64_t)an_dtype_bytes((an_dtype)p->arg[i].dtype);
-        if (!b->is_vector[i] || !reads_slice(p, i, &lo, &hi) || lo * size % SLICE_ALIGN) continue;
+        if (!b->sliceable[i] || !reads_slice(p, i, &lo, &hi) || lo * size % align) continue;
         for (int k = 0; k < p->n_ins; k++) {
             if (p->ins[k].arg != i) continue;
             p->ins[k].ix = an_ix_add(&p->ix, p->ins[k].ix, an_ix_const(&p->ix, -lo));

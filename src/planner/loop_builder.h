@@ -26,7 +26,7 @@ typedef struct an_loop_builder {
     an_arg *args;
     an_memo *memo;
     int32_t n_memo, cap_memo, cap_ins, cap_guards;
-    bool is_vector[AN_LOOP_ARGS]; /* arguments that are leaves of one axis */
+    bool sliceable[AN_LOOP_ARGS]; /* arguments that may begin where a slice of them does */
     int32_t *stored_phase;        /* per output of gr: phase of its store, -1 */
     int32_t number;               /* of this kernel: an_loop_note.kernel of the nodes that it has met */
     int depth, max_args;

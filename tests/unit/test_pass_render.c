@@ -38,6 +38,28 @@ static void kernels_that_differ_in_extents_share_their_text(void **state)
     plan_close(&p);
 }
 
+/* Steps of a recurrent layer read their part of one product. */
+static void slices_of_one_value_share_a_kernel(void **state)
+{
+    (void)state;
+    static const char *const dialects[] = {"c", "c", "cuda", "cuda"};
+    for (int i = 0; i < 4; i++) { /* of 16 numbers, and of 5, which do not begin on 64 bytes */
+        plan_case p;
+        const int cols = i % 2 ? 5 : 16;
+        plan_open(&p);
+        p.target.dialect = dialects[i];
+        an_tensor *x = MATMUL(plan_param(&p, 64, 8), plan_param(&p, 8, cols)), *y[3];
+        for (int t = 0; t < 3; t++) plan_root(&p, y[t] = EXP(EXP(an_slice_at(AT, x, 0, 1 + 4 * t, 5 + 4 * t, 1))));
+        plan_run(&p, "render");
+        int kernel[3], n = 0;
+        for (int s = 0; s < p.plan.n_steps; s++)
+            if (p.plan.kernel[p.plan.step[s].kernel].kind == AN_KERNEL_LOOP) kernel[n++] = p.plan.step[s].kernel;
+        assert_int_equal(n, 3);
+        assert_int_equal(kernel[0] == kernel[1] && kernel[1] == kernel[2], i != 3);
+        plan_close(&p);
+    }
+}
+
 static void what_a_dialect_cannot_express_is_named(void **state)
 {
     (void)state;
@@ -144,6 +166,7 @@ int main(void)
         cmocka_unit_test(a_row_of_no_multiple_of_eight_columns_is_moved_in_vectors),
         cmocka_unit_test(parts_of_a_concatenation_are_loaded_in_vectors_behind_their_guards),
         cmocka_unit_test(rows_inside_their_guard_are_summed_without_it),
+        cmocka_unit_test(slices_of_one_value_share_a_kernel),
         cmocka_unit_test(what_a_dialect_cannot_express_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
