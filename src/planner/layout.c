@@ -5,7 +5,8 @@
  *
  *     CONCAT of attention's gradients   [dq | dk | dv] is qkv's gradient: attention writes all three at the
  *                                       container's strides, and the concatenation has no launch
- *     CONCAT along the outermost axis   of results that are stored anyway: each is a block of the container
+ *     CONCAT                            of results that are stored anyway: each is a block of the container, which others may read
+ *                                       too (the steps of a recurrent layer), or rows in it that nothing else reads (its gates)
  *     PACK of gradients                 each gradient is written at its parameter's offset in the block
  *     ALLREDUCE of a PACK               the all-reduce runs in place: its result aliases the packed gradients
  *     SCATTER onto a value              the value is written where the sum will be
@@ -16,7 +17,7 @@
 
 #include <string.h>
 
-enum { MAX_PARTS = 8, MAX_VIEWS = 32 };
+enum { MAX_VIEWS = 32 };
 
 /* Memory strides of `base` when it is written through the views of `top` into node `container`, at `start` along
  * `axis`; false when no strides describe that. */
@@ -83,47 +84,88 @@ static bool is_contiguous(const struct an_tensor *n, const int64_t *stride)
     return true;
 }
 
-/* Whether part `base` of a concatenation may be written at these strides in it. */
+static bool is_assigned(const an_planner *w, int32_t id)
+{
+    for (int u = 0; u < w->node[id].n_uses; u++)
+        if (w->g->node[w->use[w->node[id].first_use + u]]->op == AN_OP_ASSIGN) return true;
+    return false;
+}
+
+/* Whether part `base` of a concatenation may be written at these strides in it. A block keeps its order, so that its other readers find it as
+ * they would elsewhere; at other strides nothing may read it but the concatenation, and neither GEMMs nor containers write it. */
 static bool may_write_part(const an_planner *w, int32_t base, const int64_t *stride)
 {
     const struct an_tensor *b = w->g->node[base];
-    if (is_attention_gradient(w, base)) return stride[b->rank - 1] == 1;
-    return is_loop_result(w, base) && is_contiguous(b, stride);
+    if (is_attention_gradient(w, base)) return stride[b->rank - 1] == 1 && has_one_reader(w, base);
+    if (!is_loop_result(w, base) || is_assigned(w, base)) return false;
+    if (is_contiguous(b, stride)) return true;
+    const an_fusion_group *gr = &w->group[w->node[base].group];
+    const bool by_loop = !gr->no_launch && !(gr->kind == AN_FUSION_GEMM && gr->anchor == base);
+    return by_loop && stride[b->rank - 1] == 1 && has_one_reader(w, base);
 }
 
-/* When every part of a CONCAT comes from attention, or is a block of it, and has no other reader, it is written where the
- * concatenation will be, which has no launch then. */
+/* Bytes that the offset of a part in its container is a multiple of. GPUs load vectors of it, as of a value of its own. */
+static int64_t part_align(const an_planner *w)
+{
+    enum { GPU_ALIGN = 64 };
+    const bool cpu = !strcmp(w->rq->target->dialect, "c");
+    return AN_MAX(w->rq->target->bind_align, cpu ? 1 : GPU_ALIGN);
+}
+
+/* Puts the base of source s of CONCAT `id`, which begins at `start` along its axis, in the concatenation's memory; *done: whether that is
+ * possible. */
+static an_status put_part(an_planner *w, int32_t id, int s, int64_t start, bool *done)
+{
+    const struct an_tensor *n = w->g->node[id];
+    const int32_t base = an_base(w, n->src[s]);
+    const struct an_tensor *b = w->g->node[base];
+    an_planner_node *wn = &w->node[base];
+    int64_t stride[AN_MAX_RANK], offset;
+    *done = false;
+    if (!b->rank || w->g->node[n->src[s]]->numel != b->numel || wn->container >= 0 || an_is_leaf(w, base) ||
+        an_is_root_base(w, base) || !(is_attention_gradient(w, base) || is_loop_result(w, base)))
+        return AN_OK;
+    if (!strides_through(w, n->src[s], base, id, (int)n->attr[0], start, stride, &offset)) return AN_OK;
+    if (!may_write_part(w, base, stride)) return AN_OK;
+    if (offset * (int64_t)an_dtype_bytes((an_dtype)n->dtype) % part_align(w)) return AN_OK;
+    if (is_attention_gradient(w, base) || !is_contiguous(b, stride)) {
+        wn->stride = an_arena_copy(&w->scratch, stride, sizeof stride);
+        if (!wn->stride) return an_fail_nomem(w->err, "the planner's layouts", sizeof stride);
+    }
+    wn->container = id;
+    wn->container_offset = offset;
+    wn->stored = 1;
+    *done = true;
+    return AN_OK;
+}
+
+static void take_part(an_planner *w, int32_t id, int s)
+{
+    an_planner_node *wn = &w->node[an_base(w, w->g->node[id]->src[s])];
+    wn->container = -1;
+    if (!is_attention_gradient(w, an_base(w, w->g->node[id]->src[s]))) wn->stride = NULL;
+}
+
+/* Writes parts of a CONCAT where the concatenation will be. Where all of them are, it has no launch. One of many parts has launches for
+ * those that are not (lower_copy.c); of a small one, whose launch is one kernel that reads all, none is then. */
 static an_status write_concat_in_place(an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
     an_fusion_group *gr = &w->group[w->node[id].group];
-    if (gr->n_out != 1 || gr->out[0] != id || n->n_src > MAX_PARTS || w->rq->unfused) return AN_OK;
-    int axis = (int)n->attr[0];
-    int64_t stride[MAX_PARTS][AN_MAX_RANK], offset[MAX_PARTS], start = 0;
+    const bool each = gr->kind == AN_FUSION_CONCAT && !is_assigned(w, id);
+    if (gr->n_out != 1 || gr->out[0] != id || w->rq->unfused) return AN_OK;
+    int64_t start = 0;
+    int n_done = 0;
     for (int s = 0; s < n->n_src; s++) {
-        int32_t base = an_base(w, n->src[s]);
-        const struct an_tensor *b = w->g->node[base];
-        const bool all = w->g->node[n->src[s]]->numel == b->numel;
-        if (!b->rank || !all || w->node[base].container >= 0 || an_is_root_base(w, base) || !has_one_reader(w, base))
-            return AN_OK;
-        if (an_is_leaf(w, base) || !(is_attention_gradient(w, base) || is_loop_result(w, base))) return AN_OK;
-        if (!strides_through(w, n->src[s], base, id, axis, start, stride[s], &offset[s])) return AN_OK;
-        if (!may_write_part(w, base, stride[s])) return AN_OK;
-        if (offset[s] * (int64_t)an_dtype_bytes((an_dtype)n->dtype) % AN_MAX(w->rq->target->bind_align, 1))
-            return AN_OK;
-        start += w->g->node[n->src[s]]->shape[axis];
+        bool done;
+        AN_TRY(put_part(w, id, s, start, &done));
+        n_done += done;
+        start += w->g->node[n->src[s]]->shape[n->attr[0]];
+        if (done || each) continue;
+        while (s-- > 0) take_part(w, id, s);
+        return AN_OK;
     }
-    for (int s = 0; s < n->n_src; s++) {
-        an_planner_node *wn = &w->node[an_base(w, n->src[s])];
-        if (is_attention_gradient(w, an_base(w, n->src[s]))) {
-            wn->stride = an_arena_copy(&w->scratch, stride[s], sizeof stride[s]);
-            if (!wn->stride) return an_fail_nomem(w->err, "the planner's layouts", sizeof stride[s]);
-        }
-        wn->container = id;
-        wn->container_offset = offset[s];
-        wn->stored = 1;
-    }
-    gr->no_launch = true;
+    gr->no_launch = n_done == n->n_src;
     return AN_OK;
 }
 
@@ -174,7 +216,9 @@ int64_t an_value_bytes(const an_planner *w, int32_t id)
     const struct an_tensor *n = w->g->node[id];
     const int64_t size = (int64_t)an_dtype_bytes((an_dtype)n->dtype);
     int64_t last = 0;
-    if (!w->node[id].stride || w->node[id].container >= 0 || !n->numel) return n->numel * size;
+    const bool between_others =
+        w->node[id].container >= 0 && is_attention_gradient(w, id); /* what is moved is counted by it */
+    if (!w->node[id].stride || !n->numel || between_others) return n->numel * size;
     for (int i = 0; i < n->rank; i++) last += (n->shape[i] - 1) * w->node[id].stride[i];
     return AN_MAX(last + 1, n->numel) * size;
 }

@@ -3,19 +3,94 @@
 
 #include <stdlib.h>
 
-/* A CONCAT of many parts: one launch for each run of AN_CONCAT_PARTS parts, which writes their place in the result. */
+/* Whether source s of CONCAT `id`, `start` along its axis, was written in its place (layout.c). */
+static bool is_in_place(an_planner *w, int32_t id, int s, int64_t start)
+{
+    const struct an_tensor *n = w->g->node[id];
+    const int32_t base = an_base(w, n->src[s]);
+    int64_t stride[AN_MAX_RANK];
+    an_strides_of(w, id, stride);
+    return !an_is_leaf(w, base) && w->node[base].container == id &&
+           w->node[base].container_offset == start * stride[n->attr[0]];
+}
+
+/* The bytes of source s of CONCAT `id` where they are a block of it, and of the container of another concatenation: *in, *at. Else 0. */
+static int64_t block_elsewhere(an_planner *w, int32_t id, int s, int32_t *in, int64_t *at)
+{
+    const struct an_tensor *n = w->g->node[id], *part = w->g->node[n->src[s]];
+    int64_t outside = 1;
+    for (int i = 0; i < n->attr[0]; i++) outside *= n->shape[i];
+    const an_view v = an_view_of(w, n->src[s], false);
+    const int32_t base = v.base, value = an_is_leaf(w, base) ? -1 : w->node[base].value;
+    if (outside != 1 || w->node[id].stride || value < 0 || w->plan->value[value].inside < 0 || w->node[base].stride)
+        return 0;
+    int64_t next = 1;
+    for (int i = part->rank - 1; i >= 0; next *= part->shape[i--])
+        if (!v.affine || (part->shape[i] > 1 && v.stride[i] != next)) return 0;
+    const int64_t size = (int64_t)an_dtype_bytes((an_dtype)n->dtype);
+    *in = w->plan->value[value].inside;
+    *at = w->plan->value[value].offset + v.offset * size;
+    return part->numel * size;
+}
+
+/* The sources from s on that lie one behind the other in another container; *bytes: of all. Fewer than two: none. */
+static int run_elsewhere(an_planner *w, int32_t id, int s, an_arg *from)
+{
+    const struct an_tensor *n = w->g->node[id];
+    int32_t in, other;
+    int64_t at, next;
+    int count = 1;
+    int64_t bytes = block_elsewhere(w, id, s, &in, &at), more;
+    *from = (an_arg){.slot = AN_SLOT_ARENA, .offset = at, .value = in};
+    for (; bytes && s + count < n->n_src; bytes += more, count++) {
+        more = block_elsewhere(w, id, s + count, &other, &next);
+        if (!more || other != in || next != at + bytes) break;
+    }
+    from->bytes = bytes;
+    return bytes && count > 1 ? count : 0;
+}
+
+static an_status copy_run(an_planner *w, int32_t id, int64_t start, an_arg from)
+{
+    int64_t stride[AN_MAX_RANK];
+    an_strides_of(w, id, stride);
+    const struct an_tensor *n = w->g->node[id];
+    an_arg arg[2] = {from, an_arg_of(w, id, true)};
+    arg[1].offset += start * stride[n->attr[0]] * (int64_t)an_dtype_bytes((an_dtype)n->dtype);
+    arg[1].bytes = from.bytes;
+    w->plan->bill.copies++;
+    return an_add_step(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "copy", .bytes = 2 * (uint64_t)from.bytes}, arg,
+                       2, id, NULL);
+}
+
+static int64_t length_of(const an_planner *w, int32_t id, int from, int to)
+{
+    int64_t n = 0;
+    for (int s = from; s < to; s++) n += w->g->node[w->g->node[id]->src[s]]->shape[w->g->node[id]->attr[0]];
+    return n;
+}
+
+/* A CONCAT of many parts: one copy of parts that lie one behind the other, and one launch for each run of AN_CONCAT_PARTS others, which
+ * writes their place in the result. */
 an_status an_lower_concat(an_planner *w, an_fusion_group *gr)
 {
-    const struct an_tensor *n = w->g->node[gr->anchor];
+    const int32_t id = gr->anchor;
+    const struct an_tensor *n = w->g->node[id];
     int64_t start = 0;
-    for (int from = 0; from < n->n_src; from += AN_CONCAT_PARTS) {
-        const int to = AN_MIN(from + AN_CONCAT_PARTS, n->n_src);
+    an_arg run;
+    for (int from = 0, to; from < n->n_src; start += length_of(w, id, from, to), from = to) {
+        const int copied = is_in_place(w, id, from, start) ? 1 : run_elsewhere(w, id, from, &run);
+        to = from + AN_MAX(copied, 1);
+        if (copied > 1) AN_TRY(copy_run(w, id, start, run));
+        if (copied) continue;
         an_loop_kernel *p;
-        an_arg args[AN_LOOP_ARGS];
+        an_arg args[AN_LOOP_ARGS], other;
         int n_args;
+        int64_t at = start + length_of(w, id, from, to);
+        for (; to < n->n_src && to < from + AN_CONCAT_PARTS; at += length_of(w, id, to, to + 1), to++)
+            if (is_in_place(w, id, to, at) || run_elsewhere(w, id, to, &other)) break;
         AN_TRY(an_lower_concat_parts(w, gr, from, to, start, &p, args, &n_args));
-        AN_TRY(an_add_loop(w, p, args, n_args, gr->anchor));
-        for (int s = from; s < to; s++) start += w->g->node[n->src[s]]->shape[n->attr[0]];
+        AN_TRY(an_add_loop(w, p, args, n_args, id));
     }
     return AN_OK;
 }

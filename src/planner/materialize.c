@@ -3,8 +3,8 @@
  *
  * Stored are: roots, operands that their reader needs in memory (of GEMMs, attention, calls, packs, assignments), and
  * reductions and GEMMs that another group reads. An elementwise node that another group reads is computed there again
- * when that is cheap (recompute_cost.c); otherwise it is stored. Random masks are always computed again, since they are
- * a pure function of their index. Of a widening cast the narrow source is stored instead.
+ * when that is cheap (recompute_cost.c); otherwise it is stored, as is a concatenation that is a part of a larger one. Random masks are always
+ * computed again, since they are a pure function of their index. Of a widening cast the narrow source is stored instead.
  *
  *     h = matmul   m = rand < p   y = h * m + x   z = matmul(y, w)
  *     stored: h when it is read in another group; y, an operand; not m
@@ -61,13 +61,23 @@ static bool is_made_in_its_sum(const an_planner *w, int32_t id, const an_recompu
            c->bytes < moved;
 }
 
+/* Is `id` a concatenation that is a part of one with launches of its own? It is written in its place there (layout.c), where the launch would
+ * compute all parts of each part for each element. */
+static bool is_stacked(const an_planner *w, int32_t id)
+{
+    for (int u = 0; u < w->node[id].n_uses && w->g->node[id]->op == AN_OP_CONCAT; u++)
+        if (an_is_concat_kernel(w, w->use[w->node[id].first_use + u])) return true;
+    return false;
+}
+
 /* An elementwise node that another group reads: is it stored, or computed there again? */
 static bool is_stored_for_others(an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
     if (!an_is_inlinable(w, id)) return true;
     if (n->op == AN_OP_IOTA || n->op == AN_OP_RAND || only_random(w, id, 0)) return false;
-    if (w->rq->unfused || w->node[id].scope == AN_SCOPE_ROW || w->cuts->node[id].store) return true;
+    if (w->rq->unfused || w->node[id].scope == AN_SCOPE_ROW || w->cuts->node[id].store || is_stacked(w, id))
+        return true;
     const int32_t below = narrow_source(w, id);
     if (below >= 0) {
         w->node[below].stored = 1;

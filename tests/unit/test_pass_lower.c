@@ -131,6 +131,27 @@ static bool divides_no_sum(const an_ix_pool *p, an_ix e)
     return none;
 }
 
+/* h_1 h_2 ... and h_0 h_1 ...: the second stack copies what lies in the first at once, and has a launch for h_0 alone. */
+static void what_lies_in_another_concatenation_is_one_copy(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *w = plan_param(&p, 8, 8), *h[21] = {plan_param(&p, 4, 8)};
+    for (int i = 0; i < 20; i++) h[i + 1] = EXP(MATMUL(h[i], w));
+    plan_root(&p, MATMUL(an_concat_at(AT, h + 1, 20, 0), w));
+    plan_root(&p, MATMUL(an_concat_at(AT, h, 20, 0), w));
+    plan_run(&p, "lower");
+    const an_plan_step *copy = step_of(&p, AN_KERNEL_COPY);
+    assert_int_equal(plan_steps(&p, AN_KERNEL_COPY), 1);
+    assert_int_equal(plan_steps(&p, AN_KERNEL_LOOP), 1);
+    assert_int_equal(copy->arg[0].bytes, 19 * 4 * 8 * 4);
+    assert_int_equal(copy->arg[0].offset, 0);
+    assert_int_equal(copy->arg[1].bytes, 19 * 4 * 8 * 4);
+    assert_int_equal(copy->arg[1].offset, 4 * 8 * 4);
+    plan_close(&p);
+}
+
 /* The parts of a concatenation are read behind a reshape: the coordinate along the joined axis exceeds its part, and guards keep reads
  * inside. */
 static void a_reshaped_part_of_a_concatenation_is_read_in_one_piece(void **state)
@@ -218,6 +239,7 @@ int main(void)
         cmocka_unit_test(a_transposed_gemm_of_zero_extent_is_planned),
         cmocka_unit_test(an_epilogue_is_a_loop_kernel_of_the_gemms_step),
         cmocka_unit_test(a_reshaped_part_of_a_concatenation_is_read_in_one_piece),
+        cmocka_unit_test(what_lies_in_another_concatenation_is_one_copy),
         cmocka_unit_test(readers_after_a_copy_read_the_copy),
         cmocka_unit_test(a_kernel_of_too_many_buffers_is_cut_and_planned_again),
         cmocka_unit_test(slices_of_a_vector_are_arguments_of_their_own_size),
