@@ -434,12 +434,37 @@ static bool same_operands(const an_tensor *a, const an_tensor *b)
     return a->dtype == b->dtype;
 }
 
-/* [r,c] each, one below the other: [n r,c]. The parts of a layer's result are concatenated in the same form. */
+/* [r,c] each becomes [1,r,c], a step's part of a layer's result. */
+static void as_steps(an_tensor **x, int n)
+{
+    for (int i = 0; i < n; i++) x[i] = an_make_reshape(x[i], 3, (int32_t[]){1, x[i]->shape[0], x[i]->shape[1]});
+}
+
+/* [1,r,c] each, one below the other: [n r,c]. */
 static an_tensor *stacked(an_graph *g, an_tensor **x, int n)
 {
-    const int32_t r = x[0]->shape[0], c = x[0]->shape[1];
-    for (int i = 0; i < n; i++) x[i] = an_make_reshape(x[i], 3, (int32_t[]){1, r, c});
-    return an_make_reshape(an_make_concat(g, x, n, 0), 2, (int32_t[]){n * r, c});
+    return an_make_reshape(an_make_concat(g, x, n, 0), 2, (int32_t[]){n * x[0]->shape[1], x[0]->shape[2]});
+}
+
+/* Whether these are stacked already, the last first: the steps of a layer that runs backwards. */
+static bool is_stacked_backwards(const an_graph *g, an_tensor *const *x, int n)
+{
+    for (int32_t id = g->n - 1; id >= 0; id--) {
+        const an_tensor *t = g->node[id];
+        bool same = t->op == AN_OP_CONCAT && t->n_src == n && t->attr[0] == 0;
+        for (int i = 0; i < n && same; i++) same = t->src[i] == x[n - 1 - i]->id;
+        if (same) return true;
+    }
+    return false;
+}
+
+static void reverse(an_tensor **x, int n)
+{
+    for (int i = 0; i < n / 2; i++) {
+        an_tensor *t = x[i];
+        x[i] = x[n - 1 - i];
+        x[n - 1 - i] = t;
+    }
 }
 
 /* a_1 b_1 + a_2 b_2 + ... = [a_1 a_2 ...] [b_1; b_2; ...]: one long product instead of many short ones and their sums. From
@@ -460,6 +485,12 @@ static an_tensor *join_products(pass *p, int32_t *at, int out)
     if (n < LEAST_PRODUCTS) return NULL;
     for (int k = 0; k < n; k++) a[k] = transposed(a[k]);
     *at = i;
+    as_steps(a, n);
+    as_steps(b, n);
+    if (is_stacked_backwards(p->g, a, n) || is_stacked_backwards(p->g, b, n)) {
+        reverse(a, n);
+        reverse(b, n);
+    }
     an_tensor *right = stacked(p->g, b, n);
     an_tensor *y = an_make_matmul(transposed(stacked(p->g, a, n)), right, (an_dtype)first->dtype);
     return swapped ? transposed(y) : y;
