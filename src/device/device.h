@@ -64,6 +64,8 @@ typedef struct an_target {
     size_t (*scratch)(const struct an_target *t, const an_kernel *k); /* bytes of scratch a template needs */
     /* The same for a GEMM whose epilogue is known; NULL: `scratch` holds for it too. */
     size_t (*gemm_scratch)(const struct an_target *t, const an_kernel *k, const an_loop_kernel *epilogue);
+    /* Whether each GEMM of this spec packs its B, and would read it in place were it contiguous along n: one copy serves several. NULL: never. */
+    bool (*gemm_repacks)(const struct an_target *t, const an_gemm_spec *s);
     bool library_gemm; /* a library runs the GEMMs, an epilogue would be a launch of its own: do not fuse it */
     /* Exceptions to library_gemm, by shape [m,k] x [k,n] of GEMMs of bf16 operands: those that this device runs with a fused
      * epilogue, in which sums that are f32 get a bias and are rounded first. fuses_bias: those to whose f32 sums it adds a bias, and

@@ -19,6 +19,7 @@
 #define DECLARE_PRODUCTS(isa)                                                                                          \
     double an_##isa##_fma_peak(an_pool *p, uint8_t mul_dtype, double seconds);                                         \
     size_t an_##isa##_gemm_or_conv_scratch(const an_gemm_spec *s, int threads);                                        \
+    bool an_##isa##_gemm_repacks(const an_gemm_spec *s);                                                               \
     bool an_##isa##_conv_planes(const an_gemm_spec *s);                                                                \
     void an_##isa##_gemm_or_conv(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi,      \
                                  an_pool *p);                                                                          \
@@ -42,6 +43,7 @@
         tiles,                                                                                                         \
         an_##isa##_fma_peak,                                                                                           \
         an_##isa##_gemm_or_conv_scratch,                                                                               \
+        an_##isa##_gemm_repacks,                                                                                       \
         an_##isa##_conv_planes,                                                                                        \
         an_##isa##_gemm_or_conv,                                                                                       \
         an_##isa##_attn_scratch,                                                                                       \

@@ -82,6 +82,8 @@ typedef struct an_cpu_kernels {
 
     /* Scratch the caller must supply (64-byte aligned), for `threads` threads. */
     size_t (*gemm_scratch)(const an_gemm_spec *s, int threads);
+    bool (*gemm_repacks)(
+        const an_gemm_spec *s); /* each call packs B, and would read it in place were it contiguous along n */
     bool (*conv_planes)(const an_gemm_spec *s); /* the operands of this convolution may lie in planes */
     void (*gemm)(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi,
                  an_pool *p); /* epi: or NULL */

@@ -15,6 +15,7 @@
  *     depthwise             any, with neighbouring channels: memory is read once for all taps, in vectors, and
  *       convolution, pool   channels that lie apart would be gathered at every tap. On the CPU also images of neighbouring pixels,
  *                           which its kernels take as they are (codegen/planes.h)
+ *     several small GEMMs   on the CPU, where each would pack it: contiguous along n, which is read in place
  *     pack, assignment      the whole base, contiguous
  *     root                  the whole base, contiguous
  *
@@ -160,8 +161,54 @@ static an_status list_uses(an_planner *w)
     return AN_OK;
 }
 
+/* Whether GEMM n packs its right operand, a view, anew in each call, which a copy of it would spare. */
+static bool repacks(an_planner *w, const struct an_tensor *n)
+{
+    const an_target *t = w->rq->target;
+    const an_view a = an_view_of(w, n->src[0], true), b = an_view_of(w, n->src[1], true);
+    if (!a.affine || !b.affine) return false;
+    const an_dtype mul = (an_dtype)w->g->node[n->src[0]]->dtype;
+    const an_gemm_spec s = {.m = n->shape[0],
+                            .n = n->shape[1],
+                            .k = w->g->node[n->src[0]]->shape[1],
+                            .nb = {1, 1, 1},
+                            .a_m = a.stride[0],
+                            .a_k = a.stride[1],
+                            .b_k = b.stride[0],
+                            .b_n = b.stride[1],
+                            .c_m = n->shape[1],
+                            .a_dtype = a.dtype,
+                            .b_dtype = b.dtype,
+                            .c_dtype = n->dtype,
+                            .mul_dtype = mul == AN_BF16 ? AN_BF16 : AN_F32};
+    return t->gemm_repacks(t, &s);
+}
+
+/* A matrix that LEAST_READERS products or more of few rows would each pack (a recurrent layer's, at each step) is copied once for all of
+ * them. Among many rows packing is little, and what is chunked to save memory gets no copy of its weights. */
+static an_status copy_repacked(an_planner *w)
+{
+    enum { LEAST_READERS = 4, MOST_ROWS = 128 };
+    if (!w->rq->target->gemm_repacks) return AN_OK;
+    uint8_t *readers = AN_NEW_ARRAY(&w->scratch, uint8_t, w->g->n + 1);
+    if (!readers) return an_fail_nomem(w->err, "the planner's copies", (size_t)w->g->n);
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t id = 0; id < w->g->n; id++) {
+            const struct an_tensor *n = w->g->node[id];
+            if (!w->node[id].live || n->op != AN_OP_MATMUL || n->rank != 2 || n->shape[0] > MOST_ROWS || n->deferred ||
+                w->node[id].transposed || !an_matmul_is_gemm(w, n) || !an_is_view(w, n->src[1]))
+                continue;
+            if (pass == 0)
+                readers[n->src[1]] = (uint8_t)AN_MIN(readers[n->src[1]] + 1, LEAST_READERS);
+            else if (readers[n->src[1]] == LEAST_READERS && repacks(w, n))
+                mark(w, n->src[1]);
+        }
+    return AN_OK;
+}
+
 an_status an_pass_insert_copies(an_planner *w)
 {
+    AN_TRY(copy_repacked(w));
     for (bool marked = true; marked;) {
         marked = false;
         for (int32_t id = 0; id < w->g->n; id++)

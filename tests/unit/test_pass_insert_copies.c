@@ -19,6 +19,34 @@ static void a_gemm_reads_a_transposed_operand_without_a_copy(void **state)
     plan_close(&p);
 }
 
+/* As a kernel that packs an operand which is contiguous along k. */
+static bool packs_along_k(const an_target *t, const an_gemm_spec *s)
+{
+    (void)t;
+    return s->b_k == 1 && s->m < 100;
+}
+
+static void what_several_small_gemms_would_pack_is_copied_once(void **state)
+{
+    (void)state;
+    const struct {
+        int readers, rows;
+        bool asks;
+    } of[] = {{4, 6, true}, {3, 6, true}, {4, 100, true}, {4, 6, false}};
+    for (int i = 0; i < 4; i++) {
+        plan_case p;
+        plan_open(&p);
+        p.target.gemm_repacks = of[i].asks ? packs_along_k : NULL;
+        an_tensor *turned = PERMUTE(plan_param(&p, 8, 8), 1, 0), *x = plan_param(&p, of[i].rows, 8);
+        for (int k = 0; k < of[i].readers; k++) x = EXP(MATMUL(x, turned));
+        plan_root(&p, x);
+        plan_run(&p, "insert_copies");
+        assert_int_equal(copies(&p), i == 0);
+        assert_int_equal(plan_node(&p, turned)->as_copy, i == 0);
+        plan_close(&p);
+    }
+}
+
 static void a_call_gets_a_copy_of_a_transposed_operand(void **state)
 {
     (void)state;
@@ -124,6 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gemm_reads_a_transposed_operand_without_a_copy),
+        cmocka_unit_test(what_several_small_gemms_would_pack_is_copied_once),
         cmocka_unit_test(a_call_gets_a_copy_of_a_transposed_operand),
         cmocka_unit_test(a_root_that_is_a_view_is_copied_and_one_that_is_all_of_its_base_is_not),
         cmocka_unit_test(uses_are_seen_through_views),

@@ -72,6 +72,12 @@ static bool conv_planes(const an_target *t, const an_gemm_spec *s)
     return cpu->conv_planes(s);
 }
 
+static bool gemm_repacks(const an_target *t, const an_gemm_spec *s)
+{
+    const an_cpu_kernels *cpu = t->backend;
+    return cpu->gemm_repacks(s);
+}
+
 enum { GUARD = 0xA5, GUARD_BYTES = 256 };
 
 static size_t scratch_of(const an_target *t, const an_kernel *k)
@@ -135,6 +141,7 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
                             .exact = o->exact,
                             .row_update = true,
                             .scratch = scratch_of,
+                            .gemm_repacks = gemm_repacks,
                             .rotates = rotates,
                             .conv_planes = conv_planes};
     *out = d;

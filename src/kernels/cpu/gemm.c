@@ -47,6 +47,7 @@
 
 #if AN_TILES /* which multiply bf16 only: the rest is the business of the instruction set that they come with */
 size_t AN_REST_NAME(gemm_scratch)(const an_gemm_spec *s, int threads);
+bool AN_REST_NAME(gemm_repacks)(const an_gemm_spec *s);
 void AN_REST_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, const an_epilogue *epi, an_pool *pool);
 #endif
 
@@ -57,6 +58,18 @@ size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads)
 #endif
     const plan p = plan_make(s, AN_MAX(threads, 1));
     return (size_t)(p.partial_bytes + shared_bytes(&p) + AN_MAX(threads, 1) * p.thread_bytes);
+}
+
+bool AN_ISA_NAME(gemm_repacks)(const an_gemm_spec *s)
+{
+#if AN_TILES
+    if (s->mul_dtype != AN_BF16) return AN_REST_NAME(gemm_repacks)(s);
+#endif
+    an_gemm_spec along_n = *s;
+    along_n.b_n = 1;
+    along_n.b_k = s->n;
+    const plan p = plan_make(s, 1), q = plan_make(&along_n, 1);
+    return !p.direct && !p.b_in_place && q.b_in_place;
 }
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
