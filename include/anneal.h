@@ -465,13 +465,15 @@ AN_API an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an
                                   double dropout, an_tensor *n_keys);
 /* The same with more options; 0 and NULL are the defaults. mask: a float, which is added to the scaled scores, or bool, true where they
  * count (the others are -inf); it broadcasts to [B,H,T,S], and what it broadcasts along takes no memory. A row of -inf alone gives zeros; where
- * a score is NaN or +inf the row is NaN. A mask that is made of parameters, or with dropout of float inputs, keeps the scores in memory,
+
+ * a score is NaN or +inf the row is NaN. window: with causal, a query sees the last `window` keys of those that it would see alone. A mask that is made of parameters, or with dropout of float inputs, keeps the scores in memory,
  * for its gradient: an_detach it where none is wanted. */
 typedef struct an_attention_options {
     double scale;
     bool causal;
     double dropout;
     an_tensor *n_keys, *mask;
+    int64_t window;
 } an_attention_options;
 AN_API an_tensor *an_attention_with_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v,
                                        an_attention_options o);

@@ -367,6 +367,7 @@ def layers():
     yield "attention_bias", Net(lambda m, q, k, v, a: F.scaled_dot_product_attention(q, k, v, attn_mask=a)), (q, k, v, draw(4, 5, 5))
     yield "attention_blind_bias", mask_net(torch.zeros(5, 5).index_fill(0, torch.tensor([1]), float("-inf"))), (q, k, v)
     yield "attention_window", mask_net((torch.arange(5)[None] - torch.arange(5)[:, None]).abs() < 2), (q, k, v)
+    yield "attention_sliding", mask_net((torch.arange(5)[None] <= torch.arange(5)[:, None]) & (torch.arange(5)[None] > torch.arange(5)[:, None] - 3)), (q, k, v)
     yield "attention_all", mask_net(torch.ones(1, 1, 5, 5, dtype=torch.bool)), (q, k, v)
     yield "attention_blind", mask_net(torch.tensor([[True] * 5, [False] * 5, [True, False] * 2 + [True]] + [[True] * 5] * 2)), (q, k, v)
     yield "mha", Net(lambda m, x: m.a(x, x, x, need_weights=False)[0], a=nn.MultiheadAttention(6, 2, batch_first=True)), (seq,)
@@ -727,7 +728,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max groups groups_whole pdist stft complex complex_views bools bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm lstm_projected attention_computed attention_sliding attention_narrow_values attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place bag_max groups groups_whole pdist stft complex complex_views bools bag_frequency embedding_frequency norm_twice weight_norm_whole spectral_norm conv3d_same deconv3d autocast_off two_names".split())
 
 
 def write_planes(path):

@@ -43,9 +43,15 @@ static int attn_shared(const an_tiles *t, int each, bool grad, const an_gpu *gpu
            an_tile_bytes(rows, AN_ATTN_KEYS, 4) + 32 * rows;
 }
 
+/* What all bodies take. */
+static bool is_plain(const an_attn_spec *s)
+{
+    return !s->masked && !s->window;
+}
+
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu)
 {
-    return an_gpu_fast(gpu) && gpu->arch_specific == 90 && !s->masked && s->dtype == AN_BF16 &&
+    return an_gpu_fast(gpu) && gpu->arch_specific == 90 && is_plain(s) && s->dtype == AN_BF16 &&
            s->mul_dtype == AN_BF16 && s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS && s->T >= 64 &&
            s->S >= 64; /* shorter sequences do not fill a tile */
 }
@@ -98,12 +104,13 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
                     .causal = s->causal,
                     .dropout = s->dropout > 0,
                     .bias = s->masked,
+                    .sliding = s->window > 0,
                     .cols = s->D <= 32 ? 64 : 32};
     if (!t->store) return "float64 attention has no GPU template";
     bool wide = attn_wide(s, grad);
     for (int i = 0; i < n_args; i++) wide &= an_starts_on_16(&arg[i]) || is_number(i, grad);
     t->vec = wide ? 8 : 1;
-    const bool plain = !s->masked; /* what all bodies take */
+    const bool plain = is_plain(s);
     if (gpu->decode && !grad && wide && s->T == 1 && s->dropout == 0 && plain) {
         t->body = AN_BODY_DECODE;
         t->threads =
@@ -254,6 +261,7 @@ static void defines(const an_tiles *t, an_text *out)
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
             t->d, t->dc, t->causal, t->dropout, t->cols);
     if (t->bias) an_text_puts(out, "#define AN_BIAS 1\n");
+    if (t->sliding) an_text_puts(out, "#define AN_SLIDING 1\n");
     if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->module == AN_MODULE_ATTN);
     if (is_short(t)) an_text_printf(out, "#define AN_SHORT 1\n#define AN_ROTATED %d\n", t->body == AN_BODY_ROTATED);
     if (t->body == AN_BODY_HOPPER)
@@ -372,6 +380,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
                        a->S, a->D, a->causal ? ", causal" : "");
         if (k->rotated) an_text_puts(out, ", rotated");
         if (a->masked) an_text_puts(out, ", masked");
+        if (a->window) an_text_printf(out, ", window %d", a->window);
         if (a->dropout > 0) an_text_printf(out, ", dropout %g", (double)a->dropout);
     }
     an_text_puts(out, "; ");

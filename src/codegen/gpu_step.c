@@ -124,7 +124,8 @@ static struct an_attn_args attn_args(const an_attn_spec *s, bool has_n_keys)
                              .keep_scale = an_rng_keep_scale_16(s->dropout),
                              .keep_at_least = an_rng_least_16(s->dropout),
                              .stream = s->stream,
-                             .has_n_keys = has_n_keys};
+                             .has_n_keys = has_n_keys,
+                             .window = s->window};
     an_i64 *const to[] = {a.q, a.k, a.v, a.o, a.do_, a.dq, a.dk, a.dv};
     const int64_t *const from[] = {s->q, s->k, s->v, s->o, s->do_, s->dq, s->dk, s->dv};
     for (size_t i = 0; i < AN_COUNT(to); i++) memcpy(to[i], from[i], 3 * sizeof *to[i]);

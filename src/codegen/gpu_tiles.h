@@ -43,10 +43,9 @@ typedef struct an_tiles {
     int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* GEMM */
     int rows, deep;                                                 /* GEMM: of gemm_rows.inc; 0: another body */
     /* attention; bm: rows of a block, bn: rows of a block of attn_delta, bk: which pass of attn_hopper*.inc, AN_WHOLE of attn_tf32.inc */
-    int d, dc, cols, causal, dropout, bias;
+    int d, dc, cols, causal, dropout, bias, sliding;
     int mask;          /* attn_hopper*.inc: dropout's bits are stored before they are read */
     int body;          /* attention: an_attn_body */
-    int unused;        /* no hole: records are compared as bytes */
     int follow, early; /* the text is for launches that follow closely (AN_FOLLOW); GEMM of few rows: AN_EARLY */
     int call, work;    /* library calls: which one of a template's; 8-byte words of shared memory, 0: scratch */
 } an_tiles;

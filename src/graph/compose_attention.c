@@ -44,8 +44,10 @@ static an_tensor *attention_formula(an_tensor *q, an_tensor *k, an_tensor *v, co
     const int32_t T = q->shape[2], S = k->shape[2], shape[4] = {q->shape[0], q->shape[1], T, S};
     an_tensor *i = an_make_iota(q->g, 4, shape, 2), *j = an_make_iota(q->g, 4, shape, 3);
     an_tensor *n = o->n_keys != NULL ? an_make_reshape(o->n_keys, 0, NULL) : NUM(i, S),
-              *seen = LT(j, n); /* [B,H,T,S] */
-    if (o->causal) seen = AND(seen, LE(j, ADD(i, SUB(n, NUM(n, T)))));
+              *seen = LT(j, n);                                     /* [B,H,T,S] */
+    an_tensor *last = o->causal ? ADD(i, SUB(n, NUM(n, T))) : NULL; /* key that a query sees */
+    if (o->causal) seen = AND(seen, LE(j, last));
+    if (o->window) seen = AND(seen, LT(SUB(last, NUM(last, (double)o->window)), j));
     an_tensor *scores = MM(MUL(q, NUM(q, scale)), an_make_swap(k, 2, 3)), *p; /* [B,H,T,S] */
     if (mask == NULL) {
         scores = WHERE(seen, scores, NUM(scores, -INFINITY));
@@ -124,6 +126,10 @@ an_tensor *an_attention_with_at(const char *at, an_tensor *q, an_tensor *k, an_t
     an_graph *g = t[0]->g;
     o.n_keys = t[3];
     if (!(o.dropout >= 0 && o.dropout < 1)) return an_refuse(g, AN_E_USAGE, "dropout %g is not in [0,1)", o.dropout);
+    if (o.window < 0 || (o.window && !o.causal))
+        return an_refuse(g, AN_E_USAGE, "a window of %lld%s; with causal it is 1 or more, or 0: none",
+                         (long long)o.window, o.causal ? "" : ", not causal");
+    if (t[1]->rank == 4 && o.window >= t[1]->shape[2]) o.window = 0; /* hides nothing */
     an_dtype as = an_policy_dtype(t[0], t[1]);
     if (t[1]->dtype != t[2]->dtype) as = g->matmul_dtype;
     const bool narrow = as == AN_F16; /* there is no kernel for it: scores in f32 are what float16 needs anyway */
@@ -144,11 +150,12 @@ an_tensor *an_attention_with_at(const char *at, an_tensor *q, an_tensor *k, an_t
         return narrow ? CAST(y, AN_F16) : y;
     }
     scale_is_made_positive(&t[0], &factor);
-    int64_t attr[2] = {o.causal, o.dropout > 0 ? (int64_t)an_graph_stream(g) : 0};
+    int64_t attr[3] = {o.causal, o.dropout > 0 ? (int64_t)an_graph_stream(g) : 0, o.window};
     int n_src = 3;
     if (o.n_keys != NULL) t[n_src++] = o.n_keys;
     if (mask != NULL) t[n_src++] = mask;
-    an_emit_args e = {.op = AN_OP_ATTENTION, .n_src = (uint8_t)n_src, .src = t, .n_attr = 2, .attr = attr};
+    an_emit_args e = {
+        .op = AN_OP_ATTENTION, .n_src = (uint8_t)n_src, .src = t, .n_attr = o.window ? 3 : 2, .attr = attr};
     e.imm[0] = factor;
     e.imm[1] = o.dropout;
     e.at = at;

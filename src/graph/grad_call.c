@@ -216,6 +216,8 @@ static an_tensor *grad_mask(const an_tensor *n, an_tensor *const *src)
         an_tensor *i = an_make_iota(n->g, 4, mask->shape, 2), *j = an_make_iota(n->g, 4, mask->shape, 3);
         an_tensor *last = ADD(i, NUM(i, (double)k->shape[2] - q->shape[2]));
         scores = WHERE(LE(j, last), scores, NUM(scores, -INFINITY));
+        if (an_attention_window(n))
+            scores = WHERE(LT(SUB(last, NUM(last, (double)an_attention_window(n))), j), scores, NUM(scores, -INFINITY));
     }
     an_tensor *p = EXP(SUB(SUB(scores, most), log_sum));
     an_tensor *delta = an_make_reduce(AN_OP_SUM, MUL(an_wide(dy), an_wide(o)), 1 << 3, true); /* [B,H,T,1] */
@@ -235,7 +237,7 @@ static void grad_attention(an_backward_node *b)
     }
     an_tensor *src[7] = {an_src(n, 0), an_src(n, 1), an_src(n, 2), n, an_make_pick(n, 1), b->dy[0]};
     if (mask >= 0) src[6] = an_src(n, mask);
-    an_emit_args e = {.op = AN_OP_ATTENTION_GRAD, .src = src, .n_attr = 2, .attr = n->attr, .at = n->at};
+    an_emit_args e = {.op = AN_OP_ATTENTION_GRAD, .src = src, .n_attr = n->n_attr, .attr = n->attr, .at = n->at};
     e.n_src = mask >= 0 ? 7 : 6;
     memcpy(e.imm, n->imm, sizeof e.imm);
     an_tensor *d = an_emit(b->g, &e);

@@ -265,6 +265,8 @@ an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *ran
 /* Which source of ATTENTION or ATTENTION_GRAD is its mask; -1: it has none. */
 int an_attention_mask(const an_graph *g, const struct an_tensor *n);
 
+int64_t an_attention_window(const struct an_tensor *n); /* 0: none */
+
 /* Shape of output `k` of a several-output node. */
 void an_output_shape(const an_graph *g, const struct an_tensor *n, int k, an_dtype *dtype, int *rank, int32_t *shape);
 

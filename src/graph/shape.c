@@ -345,6 +345,11 @@ int an_attention_mask(const an_graph *g, const an_tensor *n)
     return n->n_src > least && g->node[n->src[n->n_src - 1]]->dtype != AN_I32 ? n->n_src - 1 : -1;
 }
 
+int64_t an_attention_window(const an_tensor *n)
+{
+    return n->n_attr > 2 ? n->attr[2] : 0;
+}
+
 /* The sources behind q, k and v, or those of the gradient: n_keys (forward), mask. */
 static an_status want_keys_and_mask(const rule_ctx *r)
 {
@@ -371,7 +376,7 @@ static an_status rule_attention(const rule_ctx *r)
 {
     const an_tensor *q = r->e->src[0], *k = r->e->src[1], *v = r->e->src[2]; /* [B,H,T,D] [B,H,S,D] [B,H,S,D] */
     char ta[TEXT], tb[TEXT], tc[TEXT];
-    AN_TRY(want_attrs(r, 2));
+    AN_TRY(want_attrs(r, r->e->n_attr == 3 ? 3 : 2));
     AN_TRY(want_float(r, 0));
     AN_TRY(want_same_dtype(r, 0, 1));
     AN_TRY(want_same_dtype(r, 0, 2));

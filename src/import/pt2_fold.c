@@ -285,26 +285,39 @@ void an_fold_emit(an_build *b, int32_t id)
     out->version++;
 }
 
-static an_mask mask_of(const an_known_value *v, int64_t T, int64_t S)
+static bool mask_shows(const an_known_value *v, int64_t i)
 {
-    bool all = true, causal = true;
-    for (int64_t i = 0; i < v->n; i++) {
-        const double x = an_fold_number(v, i);
-        const bool boolean = v->dtype == AN_BOOL, seen = boolean ? x != 0 : x == 0;
-        if (!seen && !boolean && !(x <= -FLT_MAX)) return AN_MASK_OTHER;
-        all &= seen;
-        causal &= seen == (i % S <= i / S % T + S - T);
-    }
-    return all ? AN_MASK_ALL : causal && S >= T ? AN_MASK_CAUSAL : AN_MASK_OTHER;
+    return (an_fold_number(v, i) != 0) == (v->dtype == AN_BOOL);
 }
 
-an_mask an_fold_mask(an_build *b, int32_t id, int64_t T, int64_t S)
+/* The last query sees all keys of its window. */
+static void look_at_mask(an_known_value *v, int64_t T, int64_t S)
 {
+    bool all = true, causal = S >= T, sliding = S >= T;
+    v->window = 0;
+    v->mask = AN_MASK_OTHER;
+    for (int64_t j = 0; j < S && T * S <= v->n; j++) v->window += mask_shows(v, (T - 1) * S + j);
+    for (int64_t i = 0; i < v->n; i++) {
+        const double x = an_fold_number(v, i);
+        const bool boolean = v->dtype == AN_BOOL, seen = mask_shows(v, i);
+        if (!seen && !boolean && !(x <= -FLT_MAX)) return;
+        const int64_t j = i % S, last = i / S % T + S - T;
+        all &= seen;
+        causal &= seen == (j <= last);
+        sliding &= seen == (j <= last && j > last - v->window);
+    }
+    v->mask = all ? AN_MASK_ALL : causal ? AN_MASK_CAUSAL : sliding && v->window > 0 ? AN_MASK_WINDOW : AN_MASK_OTHER;
+}
+
+an_mask an_fold_mask(an_build *b, int32_t id, int64_t T, int64_t S, int64_t *window)
+{
+    *window = 0;
     if (!an_fold_value(b, id)) return AN_MASK_OTHER;
     an_known_value *v = &b->fold->value[id];
     if (v->shape.rank < 2 || v->shape.dim[v->shape.rank - 1] != S || v->shape.dim[v->shape.rank - 2] != T)
         return AN_MASK_OTHER;
-    if (!v->is_looked_at) v->mask = mask_of(v, T, S);
+    if (!v->is_looked_at) look_at_mask(v, T, S);
     v->is_looked_at = true;
+    if (v->mask == AN_MASK_WINDOW) *window = v->window;
     return v->mask;
 }

@@ -2,7 +2,7 @@
  *
  * Language models compute masks and positions from arange in up to a third of their nodes. Such a value is computed in a
  * context of its own, by the same rules, and is emitted as a single number, an iota or an input. A mask of attention is
- * recognised as causal, as all true, or as neither.
+ * recognised as causal, as causal with a window, as all true, or as none of them.
  *
  * Owns:      which values are constant, and their elements on the host.
  * Does not:  fold parameters, or values that are written in place. */
@@ -13,7 +13,7 @@
 
 /* What a step is given for it: one number, `slope` times the position along `axis` behind the first element, or the elements. */
 typedef enum an_known_form { AN_KNOWN_NUMBER, AN_KNOWN_RAMP, AN_KNOWN_ELEMENTS } an_known_form;
-typedef enum an_mask { AN_MASK_ALL, AN_MASK_CAUSAL, AN_MASK_OTHER } an_mask;
+typedef enum an_mask { AN_MASK_ALL, AN_MASK_CAUSAL, AN_MASK_WINDOW, AN_MASK_OTHER } an_mask;
 
 typedef struct an_known_value {
     void *data; /* NULL: not computed yet */
@@ -25,6 +25,7 @@ typedef struct an_known_value {
     double slope;
     an_mask mask; /* where `is_looked_at`; each step asks, and a mask can have millions of elements */
     bool is_looked_at;
+    int64_t window; /* of AN_MASK_WINDOW: how many keys a query sees, its own the last */
 } an_known_value;
 
 typedef struct an_folder {
@@ -48,8 +49,8 @@ const an_known_value *an_fold_value(an_build *b, int32_t value);
 double an_fold_number(const an_known_value *v, int64_t i);
 
 /* Recognises a mask [...,T,S] of attention: bool (true: attended to) or float (0: attended to; -inf or the most negative
- * number: not). */
-an_mask an_fold_mask(an_build *b, int32_t value, int64_t T, int64_t S);
+ * number: not). *window: 0 where it is none. */
+an_mask an_fold_mask(an_build *b, int32_t value, int64_t T, int64_t S, int64_t *window);
 
 /* Whether value `id`, a result of node n and a view of a tensor of shape `p`, is a range of one axis of it (select, slice,
  * split, ...), and which. */

@@ -73,7 +73,7 @@ static inline int32_t an_window_along(const an_window_spec *w, int d, int32_t at
  *     forward args      q, k, v, rng, o, lse [, n_keys [, mask]]
  *     backward args     q, k, v, o, lse, do, rng, dq, dk, dv [, mask]
  *
- * causal: key j is visible to query i when j <= i + (S - T).
+ * causal: key j is visible to query i when j <= i + (S - T), with a window also only when j > i + (S - T) - window.
  * masked: a score is q k^T * scale, rounded, + mask[b,h,i,j] (f32, any strides, 0 among them), a row that only sees -inf is 0, and lse is
  * [B,H,2,T]: the rows' maxima, then the logarithms of the sums of exp(score - maximum), 0 for a row that only sees -inf. Added up they would
  * lose the second beside maxima of -1e4 or the most negative number.
@@ -96,6 +96,7 @@ typedef struct an_attn_spec {
     uint8_t masked;
     float dropout;
     uint32_t stream;
+    int32_t window;                 /* with causal; 0: none */
     int64_t q[3], k[3], v[3], o[3]; /* strides of (b, h, t) */
     int64_t do_[3], dq[3], dk[3], dv[3];
     int64_t mask[4]; /* strides of (b, h, i, j) */

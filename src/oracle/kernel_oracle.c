@@ -218,7 +218,8 @@ static double dot_rows(const attention *a, int x, const int64_t xs[3], int64_t t
 
 static double score(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j)
 {
-    if (j >= a->keys || (a->s->causal && j > i + a->shift)) return -INFINITY;
+    const int64_t last = i + a->shift;
+    if (j >= a->keys || (a->s->causal && j > last) || (a->s->window && j <= last - a->s->window)) return -INFINITY;
     const int64_t *m = a->s->mask;
     const double add =
         a->mask < 0 ? 0 : an_dtype_load(AN_F32, a->arg[a->mask].before, b * m[0] + h * m[1] + i * m[2] + j * m[3]);

@@ -17,7 +17,7 @@
 /* ------------------------------------------------------------------------------------------------ attention */
 
 typedef struct attention {
-    int64_t B, H, T, S, D, n_keys;
+    int64_t B, H, T, S, D, n_keys, window;
     double scale, dropout;
     bool causal;
     uint32_t stream;
@@ -33,6 +33,7 @@ static attention attention_of(const an_oracle_node *r)
     a.scale = n->imm[0];
     a.dropout = n->imm[1];
     a.causal = n->attr[0] != 0;
+    a.window = an_attention_window(n);
     a.stream = (uint32_t)n->attr[1];
     const int mask = an_attention_mask(n->g, n);
     if (n->op == AN_OP_ATTENTION && n->n_src > 3 && mask != 3) a.n_keys = r->in[3].i[0];
@@ -43,7 +44,8 @@ static attention attention_of(const an_oracle_node *r)
 /* Scaled score of query i and key j of (batch, head) `bh`; -inf where the key is masked. */
 static double score(const attention *a, int64_t bh, int64_t i, int64_t j)
 {
-    if (j >= a->n_keys || (a->causal && j > i + a->n_keys - a->T)) return -INFINITY;
+    const int64_t last = i + a->n_keys - a->T;
+    if (j >= a->n_keys || (a->causal && j > last) || (a->window && j <= last - a->window)) return -INFINITY;
     const double *q = a->r->in[0].d + (bh * a->T + i) * a->D, *k = a->r->in[1].d + (bh * a->S + j) * a->D;
     double s = 0;
     for (int64_t c = 0; c < a->D; c++) s += q[c] * k[c];

@@ -53,7 +53,8 @@ static an_attn_spec attention_spec(const an_planner *w, const struct an_tensor *
                           .dtype = q->dtype,
                           .mul_dtype = factor_dtype(w, n),
                           .dropout = (float)n->imm[1],
-                          .stream = (uint32_t)n->attr[1]};
+                          .stream = (uint32_t)n->attr[1],
+                          .window = (int32_t)an_attention_window(n)};
 }
 
 static an_arg mask_arg(an_planner *w, int32_t src, an_attn_spec *s)
@@ -128,6 +129,7 @@ an_status an_lower_attention(an_planner *w, an_fusion_group *gr)
                         .name = an_short_name(w, id, grad ? "attention_grad" : "attention"),
                         .u.attn = s,
                         .flops = s.causal ? work / 2 : work};
+    if (s.window) kernel.flops = AN_MIN(kernel.flops, work / (uint64_t)s.S * (uint64_t)s.window);
     for (int i = 0; i < n_args; i++) kernel.bytes += (uint64_t)arg[i].bytes;
     return an_add_step(w, kernel, arg, n_args, id, NULL);
 }

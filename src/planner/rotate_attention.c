@@ -407,7 +407,7 @@ an_status an_pass_rotate_attention(an_planner *w)
         const an_plan_step *s = &p->step[i];
         const an_kernel *k = &p->kernel[s->kernel];
         all[i].rotates = all[i].back = -1;
-        if ((k->kind != AN_KERNEL_ATTN && k->kind != AN_KERNEL_ATTN_GRAD) || k->u.attn.masked ||
+        if ((k->kind != AN_KERNEL_ATTN && k->kind != AN_KERNEL_ATTN_GRAD) || k->u.attn.masked || k->u.attn.window ||
             !t->rotates(t, &k->u.attn))
             continue;
         if (k->kind == AN_KERNEL_ATTN && s->n_args > AN_ATTN_TABLES - 1) continue; /* a number of keys in use */

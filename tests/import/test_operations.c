@@ -1,6 +1,7 @@
 /* test_operations.c: single operations whose numbers PyTorch does not have for a golden: what is refused, and what must not take long. */
 #include "import/graphs.h"
 #include <math.h>
+#include <stdlib.h>
 #include <time.h>
 
 #define WRITTEN(view, args, sizes)                                                                                     \
@@ -72,10 +73,96 @@ static void a_maximum_is_put_back_into_its_own_plane(void **unused)
     close_function(&f);
 }
 
+/* Attention of x [1,1,64,4] (float32) under a mask that the graph computes of positions: key j of query i counts where i - j is at least `from`
+ * and less than `to`. What its kernel multiplies tells what became of the mask. */
+static uint64_t work_of_attention(const char *from, const char *to)
+{
+    char text[4096];
+    const int64_t dim[] = {1, 1, 64, 4};
+    float x[256], z[256];
+    function f;
+    for (int i = 0; i < 256; i++) x[i] = (float)(i * 37 % 19) / 19;
+    snprintf(
+        text, sizeof text,
+        GRAPH(
+            META("x", 7, INT(1) "," INT(1) "," INT(64) "," INT(4)) "," META("r", 5, INT(64)) "," META(
+                "c", 5,
+                INT(64) "," INT(
+                    1)) "," META("d", 5,
+                                 INT(64) "," INT(
+                                     64)) "," META("a", 12,
+                                                   INT(64) "," INT(
+                                                       64)) "," META("b", 12,
+                                                                     INT(64) "," INT(
+                                                                         64)) "," META("m", 12,
+                                                                                       INT(64) "," INT(
+                                                                                           64)) "," META("z", 7,
+                                                                                                         INT(1) "," INT(1) "," INT(
+                                                                                                             64) "," INT(4)),
+            NODE("aten.arange.default", ARG("end", INT(64)), TENSOR("r")) "," NODE("aten.view.default", ARG("self", TENSOR("r")) "," INTS("size", "64,1"), TENSOR("c")) "," NODE(
+                "aten.sub.Tensor",
+                ARG("self", TENSOR("c")) "," ARG("other", TENSOR("r")),
+                TENSOR(
+                    "d")) "," NODE("aten.ge.Scalar", ARG("self", TENSOR("d")) "," ARG("other", "{\"as_int\":%s}"),
+                                   TENSOR(
+                                       "a")) "," NODE("aten.lt.Scalar",
+                                                      ARG("self", TENSOR("d")) "," ARG("other", "{\"as_int\":%s}"),
+                                                      TENSOR(
+                                                          "b")) "," NODE("aten.logical_and.default",
+                                                                         ARG("self", TENSOR("a")) "," ARG("other",
+                                                                                                          TENSOR("b")),
+                                                                         TENSOR(
+                                                                             "m")) "," NODE("aten.scaled_dot_product_"
+                                                                                            "attention.default",
+                                                                                            ARG("query", TENSOR("x")) "," ARG(
+                                                                                                "key",
+                                                                                                TENSOR(
+                                                                                                    "x")) "," ARG("valu"
+                                                                                                                  "e",
+                                                                                                                  TENSOR(
+                                                                                                                      "x")) "," ARG("attn_mask",
+                                                                                                                                    TENSOR(
+                                                                                                                                        "m")),
+                                                                                            TENSOR("z")),
+            IN("x"), OUT("z")),
+        from, to);
+    open_function(&f, text);
+    an_import_array out[1], in[1] = {array(x, AN_F32, 4, dim, NULL)};
+    call(&f, in, out, (void *[]){z}, 1);
+    for (int i = 0, low = atoi(from), high = atoi(to); i < 64; i++) {
+        double sum = 0, o[4] = {0};
+        for (int j = 0; j < 64; j++) {
+            double s = 0;
+            for (int d = 0; d < 4; d++) s += (double)x[4 * i + d] * (double)x[4 * j + d] / 2;
+            if (i - j < low || i - j >= high) continue;
+            sum += exp(s);
+            for (int d = 0; d < 4; d++) o[d] += exp(s) * (double)x[4 * j + d];
+        }
+        for (int d = 0; d < 4; d++) assert_true(fabs(z[4 * i + d] - (sum > 0 ? o[d] / sum : 0)) < 1e-5);
+    }
+    an_bill bill;
+    assert_int_equal(an_report(f.cx, &bill), AN_OK);
+    close_function(&f);
+    return bill.flops;
+}
+
+static void masks_of_positions_become_attentions_argument(void **unused)
+{
+    (void)unused;
+    const uint64_t whole = 4 * 64 * 64 * 4;
+    assert_true(work_of_attention("-64", "64") >= whole);
+    assert_in_range(work_of_attention("0", "64"), whole / 2, whole / 2 + 1000);          /* causal */
+    assert_in_range(work_of_attention("0", "3"), whole / 64 * 3, whole / 64 * 3 + 1000); /* a window */
+    assert_in_range(work_of_attention("0", "1"), whole / 64, whole / 64 + 1000);
+    assert_true(work_of_attention("-2", "3") >= whole); /* to both sides: an operand */
+    assert_true(work_of_attention("1", "3") >= whole);  /* not its own key, query 0 none at all */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_write_through_strides_is_refused),
                                        cmocka_unit_test(a_long_axis_is_made_one_pixel_at_once),
-                                       cmocka_unit_test(a_maximum_is_put_back_into_its_own_plane)};
+                                       cmocka_unit_test(a_maximum_is_put_back_into_its_own_plane),
+                                       cmocka_unit_test(masks_of_positions_become_attentions_argument)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -261,10 +261,10 @@ typedef struct qkv {
 
 /* [2,3,T,D] x [2,3,S,D]; 0 plain, 1 causal, 2 more than a block of keys, 3 dropout, 4 keys of a cache, 5 through
  * permutes; masks of floats: 6 keys of a sequence, with a causal one, 7 all axes, more than a block; 8 of bools, queries that see nothing among
- * them, with dropout. */
+ * them, with dropout; 9 a window. */
 static inline qkv attention(lab *l, an_dtype t, int v)
 {
-    const bool large = v == 2 || v == 7;
+    const bool large = v == 2 || v == 7 || v == 9;
     const int64_t T = large ? 70 : 5, S = large ? 131 : v == 5 ? 5 : 9, D = large ? 32 : 6;
     qkv a = {lab_fill(l, t, AN_SHAPE(2, 3, T, D), -1, 1), lab_fill(l, t, AN_SHAPE(2, 3, S, D), -1, 1),
              lab_fill(l, t, AN_SHAPE(2, 3, S, D), -1, 1), NULL};
@@ -276,7 +276,9 @@ static inline qkv attention(lab *l, an_dtype t, int v)
                                      AN_SHAPE(0, 2, 1, 3));
     }
     an_tensor *n_keys = v == 4 ? an_reshape_at(AT, lab_fill(l, AN_I32, AN_SHAPE(1), 7, 8), AN_SCALAR) : NULL;
-    an_attention_options o = {.scale = v == 1 ? 0.5 : 0, .causal = v != 0 && v != 3 && v < 7, .n_keys = n_keys};
+    an_attention_options o = {
+        .scale = v == 1 ? 0.5 : 0, .causal = v != 0 && v != 3 && v != 7 && v != 8, .n_keys = n_keys};
+    if (v == 9) o.window = 20;
     const double special[3] = {-(double)INFINITY, -100, -(double)FLT_MAX};
     if (v == 3 || v == 8) o.dropout = 0.3;
     if (v == 6) o.mask = lab_input(l, AN_F32, AN_SHAPE(2, 1, 1, S), -2, 2, special, 3, 0);
@@ -582,8 +584,8 @@ static const op_case other_rows[] = {
     ROW_OF(MATMUL, matmul_of_casts, T_ALL, 6, 1, 0),
     ROW_OF(GATHER, gather, T_ALL, 4, 1, 0),
     ROW_OF(SCATTER_ADD, scatter_add, T_FLOAT, 4, 1, 0),
-    ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 9, 1, 0),
-    ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 9, 3, 0),
+    ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 10, 1, 0),
+    ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 10, 3, 0),
     ROW_OF(CONV2D, conv2d, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DX, conv2d_gradients, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DW, conv2d_gradients, T_FLOAT, 8, 1, 0),

@@ -19,7 +19,7 @@ typedef struct attn_case {
     uint32_t rng[2];
     double *x[CASE_TENSORS]; /* values: inputs after rounding to storage, and the answer */
     double *lse;             /* [B,H,T] */
-    int masked;
+    int masked, window;
     float *mask; /* [B,T,S], of all heads; NULL: none */
 } attn_case;
 
@@ -88,7 +88,7 @@ static inline void case_new(attn_case *c, uint64_t seed)
     struct an_attn_args *a = &c->args;
     an_i64 *strides[CASE_TENSORS] = {a->q, a->k, a->v, a->o, a->do_, a->dq, a->dk, a->dv};
     a->B = c->B, a->H = c->H, a->T = c->T, a->S = c->S;
-    a->scale = 1.0f / sqrtf((float)c->D), a->stream = 77u, a->has_n_keys = c->n_keys >= 0, a->zero = 0;
+    a->scale = 1.0f / sqrtf((float)c->D), a->stream = 77u, a->has_n_keys = c->n_keys >= 0, a->window = c->window;
     a->keep_scale = an_rng_keep_scale_16(c->p), a->keep_at_least = an_rng_least_16(c->p);
     c->rng[0] = 0x1234567u, c->rng[1] = 5;
     for (int t = 0; t < CASE_TENSORS; t++) {
@@ -132,6 +132,8 @@ static inline double case_row(const attn_case *c, int b, int h, int i, double *p
     end = end < 0 ? 0 : end > n ? n : end;
     double most = -INFINITY, sum = 0;
     for (int j = 0; j < end; j++) {
+        p[j] = -INFINITY;
+        if (c->window && j <= i + n - c->T - c->window) continue;
         p[j] = (double)c->args.scale *
                case_dot(c->x[CASE_Q] + case_at(c, CASE_Q, b, h, i), c->x[CASE_K] + case_at(c, CASE_K, b, h, j), c->D);
         if (c->mask) p[j] += (double)c->mask[((size_t)b * (size_t)c->T + (size_t)i) * (size_t)c->S + (size_t)j];

@@ -55,7 +55,8 @@ static inline char *kernel_text(const char *dialect, const char *body, const cha
 typedef struct attn_config {
     int store, mul, exact, vec, D, dc, causal, dropout; /* dropout: whether the code for it is there */
     int forward_threads, backward_threads, cols;
-    int bias; /* a mask, which the portable bodies take */
+    int bias;    /* a mask, */
+    int sliding; /* a window, which the portable bodies take */
 } attn_config;
 
 static inline const char *kind_name(int kind)
@@ -75,6 +76,7 @@ static inline void attn_defines(char *out, size_t room, const attn_config *c, in
         backward ? c->backward_threads : c->forward_threads, c->cols);
     const size_t used = strlen(out);
     if (c->bias) snprintf(out + used, room - used, "#define AN_BIAS 1\n");
+    if (c->sliding) snprintf(out + strlen(out), room - strlen(out), "#define AN_SLIDING 1\n");
 }
 
 typedef struct gemm_config {

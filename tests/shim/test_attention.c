@@ -274,6 +274,7 @@ static void run_on_cpu(const attn_case *c, memory *m)
                       .dropout = c->p,
                       .stream = a->stream,
                       .masked = c->mask != NULL,
+                      .window = c->window,
                       .mask = {a->mask[0], a->mask[1], a->mask[2], a->mask[3]}};
     memcpy(s.q, a->q, sizeof s.q), memcpy(s.k, a->k, sizeof s.k), memcpy(s.v, a->v, sizeof s.v),
         memcpy(s.o, a->o, sizeof s.o);
@@ -309,7 +310,8 @@ static void expect_bits_of_the_cpu(attn_case c)
                                 .forward_threads = 64,
                                 .backward_threads = 64,
                                 .cols = 32,
-                                .bias = c.masked},
+                                .bias = c.masked,
+                                .sliding = c.window > 0},
                   METAL_3_0);
     c.store = KIND_F32, c.n_keys = -1;
     case_new(&c, 5);
@@ -360,6 +362,37 @@ static void masks_are_added_to_the_scores_with_the_bits_of_the_cpu_template(void
     expect_bits_of_the_cpu((attn_case){.B = 1, .H = 1, .T = 70, .S = 65, .D = 40, .causal = 1, .masked = 1});
 }
 
+static void windows_hide_keys_with_the_bits_of_the_cpu_template(void **state)
+{
+    (void)state;
+    run r = build((attn_config){.store = KIND_F32,
+                                .mul = KIND_F32,
+                                .exact = 1,
+                                .vec = 1,
+                                .D = 18,
+                                .dc = 16,
+                                .causal = 1,
+                                .dropout = 1,
+                                .forward_threads = 64,
+                                .backward_threads = 32,
+                                .cols = 32,
+                                .sliding = 1},
+                  METAL_3_0);
+    check_case(
+        &r,
+        (attn_case){.B = 1, .H = 2, .T = 167, .S = 170, .D = 18, .causal = 1, .n_keys = -1, .p = 0.2f, .window = 40},
+        3e-6);
+    check_case(&r, (attn_case){.B = 1, .H = 1, .T = 3, .S = 140, .D = 18, .causal = 1, .n_keys = 131, .window = 65},
+               3e-6);
+    check_case(&r, (attn_case){.B = 1, .H = 1, .T = 99, .S = 40, .D = 18, .causal = 1, .n_keys = -1, .window = 2},
+               3e-6);
+    unload(r);
+    expect_bits_of_the_cpu(
+        (attn_case){.B = 2, .H = 1, .T = 171, .S = 171, .D = 24, .causal = 1, .p = 0.2f, .window = 50});
+    expect_bits_of_the_cpu(
+        (attn_case){.B = 1, .H = 1, .T = 90, .S = 165, .D = 40, .causal = 1, .window = 33, .masked = 1});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +403,7 @@ int main(void)
         cmocka_unit_test(f16_multiplication_of_f32_tensors),
         cmocka_unit_test(exact_mode_gives_the_bits_of_the_cpu_template),
         cmocka_unit_test(masks_are_added_to_the_scores_with_the_bits_of_the_cpu_template),
+        cmocka_unit_test(windows_hide_keys_with_the_bits_of_the_cpu_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,7 @@ typedef struct shape {
     uint32_t sample0; /* global index of sample 0 */
     bool apart;       /* separate buffers with odd strides instead of one [B,T,3C] */
     int mask;         /* axes (b, h, i, j) that it has, bit 3 to 0; the others are strides of 0. 0: none */
+    int window;       /* with causal; 0: none */
 } shape;
 
 static const shape SHAPES[] = {
@@ -84,46 +85,29 @@ static const shape SHAPES[] = {
     {.B = 1, .H = 1, .T = 147, .S = 81, .D = 80, .causal = true, .n_keys = -1, .bf16_mul = true, .apart = true},
     {.B = 1, .H = 1, .T = 290, .S = 290, .D = 33, .causal = true, .n_keys = -1, .bf16 = true, .bf16_mul = true},
 };
-/* The same with masks, whose bits are no part of the pinned ones. */
+/* The same with masks and windows, whose bits are no part of the pinned ones. */
+#define OF(b, h, t, s, d) .B = b, .H = h, .T = t, .S = s, .D = d, .n_keys = -1
 static const shape MASKED[] = {
-    {.B = 2, .H = 3, .T = 64, .S = 64, .D = 32, .n_keys = -1, .mask = 9},
-    {.B = 2, .H = 2, .T = 131, .S = 131, .D = 64, .n_keys = -1, .mask = 3},
-    {.B = 1, .H = 2, .T = 97, .S = 97, .D = 64, .causal = true, .n_keys = -1, .mask = 15},
-    {.B = 2,
-     .H = 2,
-     .T = 70,
-     .S = 145,
-     .D = 24,
-     .causal = true,
-     .n_keys = -1,
-     .mask = 7,
-     .dropout = 0.2f,
-     .apart = true},
-    {.B = 1, .H = 1, .T = 300, .S = 41, .D = 7, .n_keys = -1, .mask = 2},
-    {.B = 2, .H = 1, .T = 1, .S = 1, .D = 1, .n_keys = -1, .mask = 15},
-    {.B = 1, .H = 1, .T = 65, .S = 66, .D = 256, .n_keys = -1, .mask = 1},
+    {OF(2, 2, 200, 200, 32), .causal = true, .window = 2},
+    {OF(1, 2, 330, 330, 64), .causal = true, .window = 70},
+    {OF(1, 2, 330, 330, 16), .causal = true, .window = 128, .dropout = 0.3f},
+    {OF(1, 1, 97, 300, 24), .causal = true, .window = 64, .apart = true},
+    {OF(1, 1, 300, 97, 7), .causal = true, .window = 30, .apart = true},
+    {.B = 1, .H = 2, .T = 5, .S = 300, .D = 24, .causal = true, .n_keys = 131, .window = 33},
+    {OF(1, 2, 140, 140, 40), .causal = true, .window = 17, .bf16 = true, .bf16_mul = true},
+    {OF(2, 2, 150, 190, 33), .causal = true, .window = 65, .mask = 15, .bf16_mul = true},
+    {OF(2, 2, 150, 190, 32), .causal = true, .window = 65, .mask = 11, .dropout = 0.1f},
+    {OF(2, 3, 64, 64, 32), .mask = 9},
+    {OF(2, 2, 131, 131, 64), .mask = 3},
+    {OF(1, 2, 97, 97, 64), .causal = true, .mask = 15},
+    {OF(2, 2, 70, 145, 24), .causal = true, .mask = 7, .dropout = 0.2f, .apart = true},
+    {OF(1, 1, 300, 41, 7), .mask = 2},
+    {OF(2, 1, 1, 1, 1), .mask = 15},
+    {OF(1, 1, 65, 66, 256), .mask = 1},
     {.B = 1, .H = 2, .T = 5, .S = 300, .D = 24, .causal = true, .n_keys = 131, .mask = 11},
-    {.B = 2, .H = 2, .T = 67, .S = 67, .D = 32, .n_keys = -1, .mask = 9, .bf16 = true},
-    {.B = 1,
-     .H = 2,
-     .T = 97,
-     .S = 130,
-     .D = 40,
-     .n_keys = -1,
-     .mask = 7,
-     .bf16 = true,
-     .bf16_mul = true,
-     .dropout = 0.2f},
-    {.B = 1,
-     .H = 2,
-     .T = 130,
-     .S = 97,
-     .D = 33,
-     .causal = true,
-     .n_keys = -1,
-     .mask = 3,
-     .bf16_mul = true,
-     .apart = true},
+    {OF(2, 2, 67, 67, 32), .mask = 9, .bf16 = true},
+    {OF(1, 2, 97, 130, 40), .mask = 7, .bf16 = true, .bf16_mul = true, .dropout = 0.2f},
+    {OF(1, 2, 130, 97, 33), .causal = true, .mask = 3, .bf16_mul = true, .apart = true},
 };
 enum { PLAIN_SHAPES = AN_COUNT(SHAPES), ALL_SHAPES = PLAIN_SHAPES + AN_COUNT(MASKED) };
 
@@ -311,7 +295,8 @@ static void fixture_open(fixture *f, shape s)
                              .dtype = s.bf16 ? AN_BF16 : AN_F32,
                              .mul_dtype = s.bf16_mul ? AN_BF16 : AN_F32,
                              .dropout = s.dropout,
-                             .stream = 0x51ed270bu};
+                             .stream = 0x51ed270bu,
+                             .window = s.window};
     int64_t *strides[] = {f->spec.q, f->spec.k, f->spec.v, f->spec.o, f->spec.do_, f->spec.dq, f->spec.dk, f->spec.dv};
     memcpy(f->stride, strides, sizeof strides);
     lay_out(f);
@@ -394,7 +379,7 @@ static double reference_row(const fixture *f, int b, int h, int i, double *p, do
     for (int j = 0; j < s->S; j++) {
         p[j] = -INFINITY;
         keep[j] = 1;
-        if (j >= n || (s->causal && j > i + n - s->T)) continue;
+        if (j >= n || (s->causal && j > i + n - s->T) || (s->window && j <= i + n - s->T - s->window)) continue;
         p[j] = 0;
         for (int d = 0; d < s->D; d++) p[j] += operand(f, Q, b, h, i, d) * operand(f, K, b, h, j, d);
         p[j] = p[j] * f->spec.scale + mask_get(f, b, h, i, j);

@@ -226,6 +226,18 @@ CASE(attention_mask)
     an_tensor *v = PARAM(c, AN_SHAPE(2, 2, 5, 4), -1, 1), *mask = PARAM(c, AN_SHAPE(2, 1, 3, 5), -1, 1);
     return case_attention(q, k, v, 0.7, true, 0, an_expand_at(AT, mask, AN_SHAPE(2, 2, 3, 5)));
 }
+/* The same with a window. */
+CASE(attention_window)
+{
+    an_tensor *x[3], *mask = PARAM(c, AN_SHAPE(1, 2, 4, 6), -1, 1);
+    for (int i = 0; i < 3; i++) x[i] = PARAM(c, AN_SHAPE(1, 2, i ? 6 : 4, 3), -1, 1);
+    an_tensor *src[4];
+    for (int i = 0; i < 4; i++) src[i] = an_use(x[0]->g, i < 3 ? x[i] : mask, AT, "case");
+    an_emit_args e = {
+        .op = AN_OP_ATTENTION, .n_src = 4, .src = src, .n_attr = 3, .attr = (int64_t[]){1, 0, 2}, .at = AT};
+    e.imm[0] = 0.7;
+    return an_emit(x[0]->g, &e);
+}
 CASE(conv2d)
 {
     an_tensor *x = PARAM(c, AN_SHAPE(2, 6, 5, 4), -1, 1), *w = PARAM(c, AN_SHAPE(6, 3, 2, 2), -1, 1);
@@ -444,6 +456,7 @@ static const struct {
     ROW(attention_causal),
     ROW(attention_dropout),
     ROW(attention_mask),
+    ROW(attention_window),
     ROW(conv2d),
     ROW(max_pool),
     ROW(avg_pool),

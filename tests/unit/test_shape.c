@@ -156,6 +156,10 @@ static void windows_attention_and_calls_refuse_with_shapes(void **state)
                    "an_attention: the mask [1,4,5,2] does not broadcast to [1,4,4,4]");
     expect_refusal(&c, an_attention_with_at(AT, x, x, x, (an_attention_options){.mask = ids}), AN_E_DTYPE,
                    "an_attention: the mask is int32: a float, which is added to the scores, or bool");
+    expect_refusal(&c, an_attention_with_at(AT, x, x, x, (an_attention_options){.window = 3}), AN_E_USAGE,
+                   "an_attention: a window of 3, not causal; with causal it is 1 or more, or 0: none");
+    expect_refusal(&c, an_attention_with_at(AT, x, x, x, (an_attention_options){.causal = true, .window = -1}),
+                   AN_E_USAGE, "an_attention: a window of -1; with causal it is 1 or more, or 0: none");
     expect_refusal(&c, an_attention_with_at(AT, x, x, x, (an_attention_options){.n_keys = ids}), AN_E_DTYPE,
                    "an_attention: n_keys is one int32, not [4,4]");
     an_tensor *lse = an_slice_at(AT, an_reshape_at(AT, x, AN_SHAPE(1, 4, 8)), 2, 0, 4, 1), *dk, *dv;

@@ -2,7 +2,7 @@
  *
  *     forward task: CHUNK queries of a head
  *         for each block of 64 keys (packed once per task), up to the last one with a key that the causal mask leaves visible
- *         (`visible`; there is no sliding window; it would also skip the first ones):
+ *         (`visible`), from the first one with a key that a sliding window has not left behind (`hidden`):
  *             s = q k^T * scale (attn_tile.h), masked (score_row)
  *             m' = max(m, s);  rescale l and o by exp(m - m')
  *             p = exp(s - m');  l += p (with AVX-512 up to here in registers: attn_scores.h);  o += p v
@@ -96,17 +96,23 @@ static int visible(const job *w, int64_t i, int64_t k0, int n)
     return end < 0 ? 0 : end > n ? n : (int)end;
 }
 
+/* How many of them, its first ones, a window has left behind. */
+static int hidden(const job *w, int64_t i, int64_t k0, int n)
+{
+    return w->s->window ? visible(w, i - w->s->window, k0, n) : 0;
+}
+
 /* Byte offset of row (b, h, t) of a view. */
 static int64_t at(const job *w, const int64_t stride[3], int b, int h, int64_t t)
 {
     return (b * stride[0] + h * stride[1] + t * stride[2]) * w->item;
 }
 
-/* The mask of query i from key j on. */
+/* The mask of query i from key j on; NULL: none. */
 static const float *mask_at(const job *w, int b, int h, int64_t i, int64_t j)
 {
     const int64_t *x = w->s->mask;
-    return w->mask + b * x[0] + h * x[1] + i * x[2] + j * x[3];
+    return !w->mask ? NULL : w->mask + b * x[0] + h * x[1] + i * x[2] + j * x[3];
 }
 
 /* Of four keys from j on, a multiple of 4 (dropout_mask.h). */
@@ -306,24 +312,25 @@ static void softmax_rows(const job *w, const forward_scratch *r, int b, int h, i
 {
     const int width = (int)an_round_up(visible(w, i0 + m - 1, k0, n), LANES), kd = depth(w);
     const an_word *q = r->q + (int64_t)row * w->dw;
+    const bool some = w->mask || hidden(w, i0 + m - 1, k0, n); /* not all that `visible` counts, or a mask to add */
 #if AN_IN_REGISTERS
-    for (int i = 0; i < m && !w->mask;) {
+    for (int i = 0; i < m && !some;) {
         const int rows = m - i >= EXP_ROWS ? EXP_ROWS : 1;
-        const queries some = {q + (int64_t)i * w->dw, w->dw, kd, i0 + i + w->shift + 1 - k0, n, w->s->scale};
-        softmax_group(w->bf16, rows, width, &some, r->kt, r->m + row + i, r->l + (row + i) * LANES,
+        const queries group = {q + (int64_t)i * w->dw, w->dw, kd, i0 + i + w->shift + 1 - k0, n, w->s->scale};
+        softmax_group(w->bf16, rows, width, &group, r->kt, r->m + row + i, r->l + (row + i) * LANES,
                       r->o + (int64_t)(row + i) * w->dn, w->dn, p + i * BLOCK);
         i += rows;
     }
 #endif
-    if (!AN_IN_REGISTERS || w->mask) {
+    if (!AN_IN_REGISTERS || some) {
         /* Each loop does one thing for all rows, so that the CPU does not wait for the maximum of one row before it works on the next. */
         gemm_rows(w->bf16, m, width, kd, q, w->dw, r->kt, BLOCK, p, BLOCK, false);
         for (int i = 0; i < m; i++) {
             const int seen = visible(w, i0 + i, k0, n);
             float *s = p + i * BLOCK;
-            r->most[i] = w->mask ? masked_row(s, width, seen, w->s->scale, mask_at(w, b, h, i0 + i, k0), w->s->mask[3],
-                                              r->m[row + i])
-                                 : score_row(s, width, seen, w->s->scale, r->m[row + i]);
+            r->most[i] = some ? masked_row(s, width, hidden(w, i0 + i, k0, n), seen, w->s->scale,
+                                           mask_at(w, b, h, i0 + i, k0), w->s->mask[3], r->m[row + i])
+                              : score_row(s, width, seen, w->s->scale, r->m[row + i]);
         }
         rescale_rows(w, r, row, m);
         int first = 0;
@@ -403,7 +410,7 @@ static void forward_task(void *arg, int64_t task, int thread)
 
     tiles_begin();
     const int64_t end = visible(w, i0 + rows - 1, 0, w->keys); /* blocks of keys behind the causal mask are skipped */
-    for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
+    for (int64_t k0 = hidden(w, i0, 0, w->keys) / BLOCK * BLOCK; k0 < end; k0 += BLOCK) {
         int n = (int)AN_MIN(BLOCK, w->keys - k0);
         pack_turned(w, w->k, s->k, b, h, k0, n, BLOCK, mine.rows);
         transpose(mine.kt, mine.rows, w->dw, w->dw);
@@ -411,6 +418,7 @@ static void forward_task(void *arg, int64_t task, int thread)
         if (w->dot) pair_panel(w, mine.rows, BLOCK, mine.v);
         for (int row = 0; row < rows; row += BLOCK) {
             mine.next = row + BLOCK < rows ? (ahead){.slots = 0} : forward_ahead(w, task, k0 + BLOCK, end);
+            if (hidden(w, i0 + row, k0, n) == n) continue;
             forward_tile(w, &mine, b, h, i0, row, AN_MIN(BLOCK, rows - row), k0, n);
         }
     }
@@ -574,8 +582,8 @@ AN_INLINE void exp_scores(const int rows, float *s, int n, float scale, const fl
 
 /* One row of a tile, in place. p [64]: probabilities to those after dropout, without the factor 1/(1-rate). ds [64]: the
  * GEMMs do v^T to gradients of the scores, without the factor `scale`. */
-static inline void gradient_row(const job *w, float *restrict p, float *restrict ds, int n, int seen, float delta,
-                                const an_word *restrict mask)
+static inline void gradient_row(const job *w, float *restrict p, float *restrict ds, int n, int hide, int seen,
+                                float delta, const an_word *restrict mask)
 {
     const float keep = w->drop.scale;
     int j = 0;
@@ -590,6 +598,7 @@ static inline void gradient_row(const job *w, float *restrict p, float *restrict
         vf_store(p + j, (vf)((vu)prob & kept));
         vf_store(ds + j, (vf)((vu)(prob * (grad - delta)) & visible));
     }
+    for (int x = 0; x < hide; x++) p[x] = ds[x] = 0.0f;
     for (int x = n; x < BLOCK; x++) p[x] = ds[x] = 0.0f;
     if (w->round) {
         round_row(p, n);
@@ -625,7 +634,7 @@ static void masked_probabilities(const job *w, const backward_scratch *r, int b,
 {
     const float *log_sum = lse + w->s->T;
     for (int i = g; i < g + m; i++)
-        masked_row(r->p + i * BLOCK, width, visible(w, i0 + i, k0, n), w->s->scale, mask_at(w, b, h, i0 + i, k0),
+        masked_row(r->p + i * BLOCK, width, 0, visible(w, i0 + i, k0, n), w->s->scale, mask_at(w, b, h, i0 + i, k0),
                    w->s->mask[3], 0);
     int i = g;
     for (; i + EXP_ROWS <= g + m; i += EXP_ROWS) exp_masked(EXP_ROWS, r->p + i * BLOCK, width, lse + i, log_sum + i);
@@ -642,7 +651,7 @@ static void gradient_tile(const job *w, const backward_scratch *r, int b, int h,
         int m = AN_MIN(step, rows - g);
         int width = (int)an_round_up(visible(w, i0 + g + m - 1, k0, n), LANES);
 #if AN_IN_REGISTERS
-        if (!w->drop.on && !w->mask) {
+        if (!w->drop.on && !w->mask && !hidden(w, i0 + g + m - 1, k0, n)) {
             gradient_groups(w, r, i0, g, m, width, k0, n, lse);
             for (int i = g; i < g + m; i++) fetch_ahead(w, &r->next, i, rows);
             continue;
@@ -660,8 +669,8 @@ static void gradient_tile(const job *w, const backward_scratch *r, int b, int h,
         for (i = g; i < g + m; i++) {
             fetch_ahead(w, &r->next, i, rows);
             if (w->drop.on) keep_mask(&w->drop, dropout_index(w, b, h, i0 + i, k0), width, r->mask);
-            gradient_row(w, r->p + i * BLOCK, r->ds + i * BLOCK, width, visible(w, i0 + i, k0, n), r->delta[i],
-                         r->mask);
+            gradient_row(w, r->p + i * BLOCK, r->ds + i * BLOCK, width, hidden(w, i0 + i, k0, n),
+                         visible(w, i0 + i, k0, n), r->delta[i], r->mask);
         }
     }
     if (!w->dot) return;
@@ -778,7 +787,8 @@ static void backward_keys(const job *w, backward_scratch *r, int b, int h, int64
     memset(r->dk, 0, sizeof(float) * BLOCK * (size_t)w->dn);
     memset(r->dv, 0, sizeof(float) * BLOCK * (size_t)w->dn);
     load_keys(w, r, b, h, k0, n);
-    for (int64_t i0 = first <= 0 ? 0 : first / BLOCK * BLOCK; i0 < s->T; i0 += BLOCK) {
+    const int64_t after = s->window ? AN_MIN(s->T, first + n + s->window - 1) : s->T; /* and those after it */
+    for (int64_t i0 = first <= 0 ? 0 : first / BLOCK * BLOCK; i0 < after; i0 += BLOCK) {
         int rows = (int)AN_MIN(BLOCK, s->T - i0);
         r->next = backward_ahead(w, b, h, i0 + BLOCK, k0 + BLOCK);
         const backward_scratch tile = w->kept ? queries_from(w, *r, i0) : *r;
@@ -798,7 +808,7 @@ static void backward_queries(const job *w, const backward_scratch *r, int b, int
     memset(r->dq, 0, sizeof(float) * (size_t)an_round_up(rows, ROWS_UP) * (size_t)w->dn);
     load_queries(w, r, b, h, i0, rows);
     const int64_t end = visible(w, i0 + rows - 1, 0, s->S); /* as in the forward pass */
-    for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
+    for (int64_t k0 = hidden(w, i0, 0, s->S) / BLOCK * BLOCK; k0 < end; k0 += BLOCK) {
         int n = (int)AN_MIN(BLOCK, s->S - k0);
         load_keys(w, r, b, h, k0, n);
         gradient_tile(w, r, b, h, i0, rows, k0, n);

@@ -59,17 +59,31 @@ AN_INLINE void exp_lanes(const int rows, const bool below, lanes *x)
 #endif
 }
 
-/* Of a row of n scores, n a multiple of 16: s = s * scale + mask, and -inf from `seen` on; mask: of key j at j * step, read where it is seen.
+/* Lanes below n become -inf. */
+AN_INLINE lanes lanes_hide(lanes a, int n)
+{
+    AN_UNROLL LANES_EACH
+    {
+        const vu out = (vu)((vi)vu_iota() < vi_set(n - x * AN_VL));
+        a.v[x] = (vf)(((vu)a.v[x] & ~out) | ((vu)vf_set(-INFINITY) & out));
+    }
+    return a;
+}
+
+/* Of a row of n scores, n a multiple of 16: s = s * scale + mask, and -inf below `hidden` and from `seen` on; mask: of key j at j * step, read
+ * where it is seen; NULL: nothing is added.
  * Returns the maximum of the scores and `least`. */
-static inline float masked_row(float *s, int n, int seen, float scale, const float *mask, int64_t step, float least)
+static inline float masked_row(float *s, int n, int hidden, int seen, float scale, const float *mask, int64_t step,
+                               float least)
 {
     lanes most = lanes_set(least);
     for (int j = 0; j < n; j += LANES) {
         float some[LANES];
         const bool whole = step == 1 && j + LANES <= seen;
-        for (int x = 0; x < LANES && !whole; x++) some[x] = j + x < seen ? mask[(j + x) * step] : 0.0f;
-        const lanes add = lanes_load(whole ? mask + j : some), score = lanes_scale(lanes_load(s + j), scale);
-        const lanes t = lanes_first(lanes_add(score, add), seen - j, -INFINITY);
+        lanes t = lanes_scale(lanes_load(s + j), scale);
+        for (int x = 0; mask && x < LANES && !whole; x++) some[x] = j + x < seen ? mask[(j + x) * step] : 0.0f;
+        if (mask) t = lanes_add(t, lanes_load(whole ? mask + j : some));
+        t = lanes_hide(lanes_first(t, seen - j, -INFINITY), hidden - j);
         lanes_store(s + j, t);
         most = lanes_max(t, most);
     }

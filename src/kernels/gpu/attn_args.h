@@ -11,7 +11,7 @@ struct an_attn_args {
     an_u32 keep_at_least; /* a probability is kept when its 16 random bits are at least this: p * 2^16, rounded up (base/rng.h) */
     an_u32 stream;
     int has_n_keys;      /* forward: n_keys[0] of the S keys are in use */
-    int zero;            /* unused; makes the size a multiple of 8 bytes in every language */
+    int window;          /* with AN_SLIDING: keys that a query sees, up to the last one */
 };
 
 /* attn_tf32.inc: whether a thread block makes dq, dk and dv of a whole head, five GEMMs instead of seven: where there are heads enough for
