@@ -1,12 +1,14 @@
 """torch_step.py [--threads 1] [--rounds 5] [--update] [--inductor] [NAME...]: forward and backward of models in PyTorch: eager, compiled by
 inductor and by anneal, in turn in one process, in float32. The figure is processor time of a step in milliseconds, the least of the rounds:
-with one thread a busy machine changes it little. The ratio is the better of PyTorch's to anneal's; convolutions of eager PyTorch are timed in
-both layouts. --update: whole training steps, eager PyTorch with its AdamW (fused) beside anneal.torch.step.
+with one thread a busy machine changes it little; the clock's time and the load are said beside it, and how far the losses of the last step are
+from each other. The ratio is the better of PyTorch's to anneal's; convolutions of eager PyTorch are timed in
+both layouts. --update: whole training steps, PyTorch with its AdamW (fused) beside anneal.torch.step.
 
     PYTHONPATH=python ANNEAL_LIBRARY=build/libanneal.so.0 python bench/import/torch_step.py gpt resnet18      or: make bench-import
 """
 import argparse
 import copy
+import os
 import time
 
 import torch
@@ -89,6 +91,30 @@ class Inverted(nn.Module):
     def forward(self, x):
         y = self.up(x)
         return x + self.down(y * self.gate(y) if self.gate is not None else y)
+
+
+class Narrowing(nn.Module):
+    """A block of MobileNetV2 as torchvision has it."""
+
+    def __init__(self, inside, out, stride, grow):
+        super().__init__()
+        wide, self.adds = inside * grow, stride == 1 and inside == out
+        up = [*norm_after(nn.Conv2d(inside, wide, 1, bias=False)), nn.ReLU6()] if grow > 1 else []
+        self.parts = nn.Sequential(*up, *norm_after(nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False)), nn.ReLU6(),
+                                   *norm_after(nn.Conv2d(wide, out, 1, bias=False)))
+
+    def forward(self, x):
+        return x + self.parts(x) if self.adds else self.parts(x)
+
+
+def mobilenet_v2():
+    """MobileNetV2's layers: 3.5 million parameters."""
+    parts, inside = [*norm_after(nn.Conv2d(3, 32, 3, 2, 1, bias=False)), nn.ReLU6()], 32
+    for grow, out, n, stride in ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
+        for i in range(n):
+            parts.append(Narrowing(inside, out, stride if i == 0 else 1, grow))
+            inside = out
+    return nn.Sequential(*parts, *norm_after(nn.Conv2d(320, 1280, 1, bias=False)), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000))
 
 
 class ConvNeXtBlock(nn.Module):
@@ -185,12 +211,14 @@ def ids():
 MODELS = {
     "perceptron": (lambda: nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.LayerNorm(2048), nn.Linear(2048, 512)), lambda: torch.randn(256, 512)),
     "gpt": (GPT, ids),
+    "gpt2": (lambda: GPT(50257, 768, 12, 12, 64), lambda: torch.randint(0, 50257, (2, 64))),
     "bert": (Bert, ids),
     "llama": (Llama, ids),
     "lstm": (Recurrent, lambda: torch.randn(16, 64, 128)),
     "resnet18": (resnet18, images()),
     "resnet50": (resnet50, images()),
     "mobilenet": (lambda: of_blocks(32, 2, *(Inverted(32) for _ in range(5))), images()),
+    "mobilenet_v2": (mobilenet_v2, images()),
     "efficientnet": (lambda: of_blocks(32, 2, *(Inverted(32, 5, nn.SiLU, True) for _ in range(4))), images()),
     "convnext": (lambda: of_blocks(96, 4, *(ConvNeXtBlock(96) for _ in range(4))), images()),
     "conv3x3": (one(lambda: nn.Conv2d(64, 64, 3, 1, 1)), images(8, 64, 32)),
@@ -205,17 +233,20 @@ MODELS = {
 
 def step(model, x):
     y = model(x)
-    (y if y.dim() == 0 else y.square().mean()).backward()
+    loss = y if y.dim() == 0 else y.square().mean()
+    loss.backward()
+    return loss
 
 
-def updating(model):
-    """A whole step of eager PyTorch."""
+def updating(model, compiled=None):
+    """A whole step of PyTorch, eager or with the model compiled."""
     o = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     def run(x):
         o.zero_grad()
-        step(model, x)
+        loss = step(compiled or model, x)
         o.step()
+        return loss
     return run
 
 
@@ -243,7 +274,13 @@ def runs_of(o, name):
     if x.dim() == 4:
         add("eager, channels last", copy.deepcopy(model).to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last))
     if o.inductor:
-        add("inductor", torch.compile(copy.deepcopy(model)), x)
+        m = copy.deepcopy(model)
+        run = torch.compile(m)
+        if o.update:  # forward and backward pass by inductor, the update by AdamW (fused)
+            f = updating(m, run)
+            runs["inductor"] = lambda: f(x)
+        else:
+            add("inductor", run, x)
     if o.update:
         f = anneal.torch.step(Squares(copy.deepcopy(model)), (x,), lr=1e-3)
         runs["anneal"] = lambda: f(x)
@@ -267,19 +304,23 @@ def main():
             continue  # nothing to update
         if not o.update and name == "lstm":
             continue  # torch.compile runs nn.LSTM as PyTorch does
-        runs, first, least = runs_of(o, name), {}, {}
+        runs, first, least, wall, losses = runs_of(o, name), {}, {}, {}, {}
         for key, run in runs.items():
             begin = time.perf_counter()
-            run()
+            losses[key] = float(run())
             first[key] = time.perf_counter() - begin
         for _ in range(o.rounds):
             for key, run in runs.items():
-                begin = time.process_time()
-                run()
+                begin, clock = time.process_time(), time.perf_counter()
+                last = run()
                 least[key] = min(least.get(key, 1e9), time.process_time() - begin)
+                wall[key] = min(wall.get(key, 1e9), time.perf_counter() - clock)
+                losses[key] = float(last)
         best = min(v for k, v in least.items() if k != "anneal")
-        print(f"{name:12} " + "  ".join(f"{k} {v * 1e3:.1f} ms" for k, v in least.items()) +
-              f"  ratio {best / least['anneal']:.2f}  first step {first['anneal']:.1f} s", flush=True)
+        apart = max(abs(v - losses["eager"]) for v in losses.values()) / abs(losses["eager"])
+        print(f"{name:12} " + "  ".join(f"{k} {v * 1e3:.1f} ms ({wall[k] * 1e3:.0f} by the clock)" for k, v in least.items()) +
+              f"  ratio {best / least['anneal']:.2f}  first step {first['anneal']:.1f} s  losses at most {apart:.1e} apart after {o.rounds + 1} steps"
+              f"  load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 if __name__ == "__main__":

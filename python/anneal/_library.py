@@ -78,6 +78,8 @@ FUNCTIONS = {
     "an_import_check": (c.c_int, [c.c_void_p, c.c_char_p]),
     "an_import_count": (c.c_int, [c.c_void_p, c.c_int]),
     "an_import_bind": (c.c_void_p, [c.c_void_p, c.c_void_p, c.c_char_p]),
+    "an_import_declare": (c.c_void_p, [c.c_void_p, c.c_void_p, c.c_char_p]),
+    "an_import_fill": (c.c_int, [c.c_void_p, c.c_char_p]),
     "an_import_release": (None, [c.c_void_p]),
     "an_import_call_plan": (c.c_int, [c.c_void_p, c.POINTER(Array), c.POINTER(Array), c.c_char_p]),
     "an_import_call": (c.c_int, [c.c_void_p, c.POINTER(Array), c.POINTER(Array), c.c_char_p]),

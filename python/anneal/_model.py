@@ -34,10 +34,12 @@ class Model:
         if sentence:
             self.close()
             raise RuntimeError(sentence.decode())
-        self._model = self.lib.an_import_bind(self._file, self.context, self._why)
+        self._model = self.lib.an_import_declare(self._file, self.context, self._why)
         if not self._model:
             self._fail(ValueError)
-        self.lib.an_params_decay(self.context, b"*", True)
+        self.lib.an_params_decay(self.context, b"*", True)  # as torch.optim decays: biases too
+        if self.lib.an_import_fill(self._model, self._why) != 0:
+            self._fail(ValueError)
         self._n = self.lib.an_import_count(self._file, INPUT)
         self._n_out = self.lib.an_import_count(self._file, OUTPUT)
         alive.add(self)

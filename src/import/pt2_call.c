@@ -215,6 +215,40 @@ static void describe_result(const an_call *c, int i, an_import_array *out)
     }
 }
 
+/* A state has one shape for ever: results of another size than the graph was exported with are copied. */
+static bool usual_result(const an_call *c, const an_import_array *is, int i)
+{
+    an_import_entry e = {0};
+    (void)an_import_get(c->m->file, AN_IMPORT_OUTPUT, i, &e);
+    return is->rank == 0 || (e.shape.rank == is->rank && e.shape.dim[0] == is->dim[0]);
+}
+
+static int64_t result_bytes(const an_import_array *a)
+{
+    return an_array_elements(a) * (int64_t)an_dtype_size((an_dtype)a->dtype);
+}
+
+/* Result i, evaluated, to where the caller wants it. */
+static an_status copied_out(const an_call *c, const an_import_array *want, int i)
+{
+    const size_t each = an_dtype_size((an_dtype)want->dtype);
+    int64_t at[RANK] = {0}, element = 0;
+    char *data = malloc((size_t)result_bytes(want));
+    if (!data) return an_fail_nomem(c->err, "a result", (size_t)result_bytes(want));
+    const an_status status = an_read_at(AN_AT, c->out[i], data, (size_t)result_bytes(want));
+    for (int64_t k = 0; status == AN_OK && k < an_array_elements(want); k++) {
+        memcpy((char *)want->data + (size_t)element * each, data + (size_t)k * each, each);
+        for (int axis = want->rank - 1; axis >= 0; axis--) {
+            element += want->step[axis];
+            if (++at[axis] < want->dim[axis]) break;
+            element -= want->dim[axis] * want->step[axis];
+            at[axis] = 0;
+        }
+    }
+    free(data);
+    return status == AN_OK ? AN_OK : an_call_failed(c);
+}
+
 /* Stored as the caller wants it: in any order of its axes, without gaps. */
 static an_status give_result(const an_call *c, const an_import_array *want, int i)
 {
@@ -231,6 +265,8 @@ static an_status give_result(const an_call *c, const an_import_array *want, int 
                        c->m->file->archive.path, i);
     if (an_array_elements(&is) == 0) return AN_OK;
     an_shape lies = {.rank = is.rank};
+    if (!usual_result(c, &is, i))
+        return c->m->copies++, c->m->copied_bytes += result_bytes(&is), AN_OK; /* copied_out */
     int n = snprintf(name, sizeof name, "out.%d.", i);
     for (int k = 0; k < is.rank; k++) {
         lies.dim[k] = order[k];
@@ -239,9 +275,7 @@ static an_status give_result(const an_call *c, const an_import_array *want, int 
     an_tensor *value = an_permute_at(AN_AT, an_plain(c->out[i], c->last_out[i]), lies);
     an_tensor *t = an_state_at(AN_AT, c->cx, name, an_dtype_of(value), an_shape_of(value), AN_ZEROS);
     if (an_error(c->cx)) return an_call_failed(c);
-    if (an_bind(t, want->data, (size_t)an_array_elements(&is) * an_dtype_size((an_dtype)is.dtype), AN_READ_WRITE) !=
-        AN_OK)
-        return an_call_failed(c);
+    if (an_bind(t, want->data, (size_t)result_bytes(&is), AN_READ_WRITE) != AN_OK) return an_call_failed(c);
     c->bound[c->n_in + i] = t;
     an_assign_at(AN_AT, t, value);
     return AN_OK;
@@ -267,9 +301,19 @@ static an_status build(an_call *c, const an_import_array *in, char *why)
 static an_status run(const an_call *c, const an_import_array *out)
 {
     an_bill bill;
-    for (int i = 0; i < c->n_out; i++) AN_TRY(give_result(c, &out[i], i));
+    int n = 0; /* results that are copied, which are roots of the evaluation */
+    for (int i = 0; i < c->n_out; i++) {
+        AN_TRY(give_result(c, &out[i], i));
+        if (!c->out[i] || c->bound[c->n_in + i] || an_array_elements(&out[i]) == 0) continue;
+        c->out[i] = an_plain(c->out[i], c->last_out[i]);
+        c->root[n++] = c->out[i];
+    }
     an_set_step(c->cx, c->m->calls++);
-    if (an_error(c->cx) || an_eval_effects_at(AN_AT, c->cx) != AN_OK || an_error(c->cx)) return an_call_failed(c);
+    if (an_error(c->cx)) return an_call_failed(c);
+    const an_status status = n ? an_eval_at(AN_AT, c->root, n) : an_eval_effects_at(AN_AT, c->cx);
+    if (status != AN_OK || an_error(c->cx)) return an_call_failed(c);
+    for (int i = 0; n > 0 && i < c->n_out; i++)
+        if (c->out[i] && !c->bound[c->n_in + i] && an_array_elements(&out[i]) > 0) AN_TRY(copied_out(c, &out[i], i));
     if (an_report(c->cx, &bill) == AN_OK) {
         c->m->launches = bill.launches;
         c->m->peak_bytes = (int64_t)bill.peak_bytes;
@@ -285,9 +329,11 @@ an_status an_call_begin(an_import_model *m, an_err *err, an_call *c)
     c->in = AN_NEW_ARRAY(&c->arena, an_tensor *, c->n_in + 1);
     c->out = AN_NEW_ARRAY(&c->arena, an_tensor *, c->n_out + 1);
     c->bound = AN_NEW_ARRAY(&c->arena, an_tensor *, c->n_in + c->n_out + 1);
+    c->root = AN_NEW_ARRAY(&c->arena, an_tensor *, c->n_out + 1);
     c->last_in = AN_NEW_ARRAY(&c->arena, bool, c->n_in + 1);
     c->last_out = AN_NEW_ARRAY(&c->arena, bool, c->n_out + 1);
-    return c->in && c->out && c->bound && c->last_in && c->last_out ? AN_OK : an_fail_nomem(err, "a call", 0);
+    return c->in && c->out && c->bound && c->root && c->last_in && c->last_out ? AN_OK
+                                                                               : an_fail_nomem(err, "a call", 0);
 }
 
 an_status an_call_end(an_call *c, an_status status, const char *built, char *why)

@@ -12,6 +12,7 @@ typedef struct an_call {
     int n_in, n_out;
     bool runs;                      /* false: it is only planned, and data are not looked at */
     an_tensor **in, **out, **bound; /* bound: the states, inputs first; NULL: none */
+    an_tensor **root;               /* of an evaluation */
     bool *last_in, *last_out;
 } an_call;
 

@@ -28,6 +28,16 @@ static an_status damaged(const reader *r, const char *what)
                    what);
 }
 
+/* A union's member that is not known, perhaps of a newer schema: refused, for what it says would be left out. */
+static an_status unknown_kind(const reader *r, const char *what, const json_t *x)
+{
+    char quoted[AN_QUOTED_BYTES], key[AN_QUOTED_BYTES];
+    void *first = json_object_iter((json_t *)x); /* a cast for jansson's iterator, which changes nothing */
+    if (!first) return damaged(r, "a union is empty");
+    return an_fail(r->err, AN_E_UNSUPPORTED, "%s: models/: at %s: %s is %s, a kind that is not known here", r->path,
+                   an_quoted(r->at, quoted), what, an_quoted(json_object_iter_key(first), key));
+}
+
 static an_status no_memory(const reader *r)
 {
     return an_fail_nomem(r->err, r->path, 0);
@@ -201,7 +211,7 @@ static an_status read_arg(reader *r, names *scope, const json_t *x, bool defines
     size_t i = 0;
     *out = (an_pt2_arg){.kind = AN_ARG_NONE, .number = {.symbol = -1}};
     while (i < AN_COUNT(kinds) && !(inside = json_object_get(x, kinds[i].key))) i++;
-    if (!inside) return damaged(r, "an argument is of a kind that is not known here");
+    if (!inside) return unknown_kind(r, "an argument", x);
     out->kind = kinds[i].kind;
     switch (out->kind) {
     case AN_ARG_TENSOR:
@@ -431,7 +441,7 @@ static an_status read_input(reader *r, names *scope, const json_t *spec, an_pt2_
     } else if (json_object_get(spec, "constant_input")) {
         return AN_OK;
     } else {
-        return damaged(r, "an input is of a kind that is not known here (a token or an object)");
+        return unknown_kind(r, "an input", spec);
     }
     return read_tensor(r, scope, json_object_get(inside, "arg"), true, &in->value);
 }
@@ -454,7 +464,7 @@ static an_status read_output(reader *r, names *scope, const json_t *spec, an_pt2
         inside = json_object_get(inside, "arg");
         if (!buffer) return damaged(r, "a buffer that changes has no name");
     } else {
-        return damaged(r, "an output is of a kind that is not known here (a changed input, a gradient or a token)");
+        return unknown_kind(r, "an output", spec);
     }
     AN_TRY(read_tensor(r, scope, inside, false, &out->value));
     out->name = buffer ? buffer : r->g->value[out->value].name;

@@ -2,6 +2,7 @@
 #include "models/imported/imported.h"
 #include "io/checkpoint.h"
 #include "models/imported/imported_weights.h"
+#include <anneal_import.h>
 #include <anneal_tools.h>
 #include <math.h>
 #include <stdio.h>
@@ -118,7 +119,9 @@ static an_status settle(an_err *err, an_import *f, settings *s)
                        (long long)s->n_inputs, AN_IMPORTED_INPUTS);
     for (int i = 0; an_import_get(f, AN_IMPORT_INPUT, i, &e); i++) AN_TRY(settle_input(err, s, &e, &s->input[i]));
     s->parameters = s->largest = 0;
-    an_import_note(f, s->note);
+    char note[AN_IMPORT_WHY];
+    an_import_note(f, note);
+    s->noted = note[0] != 0;
     for (int i = 0; an_import_get(f, AN_IMPORT_PARAMETER, i, &e); i++) {
         int64_t n = 1;
         for (int k = 0; k < e.shape.rank; k++) n *= e.shape.dim[k];
@@ -485,7 +488,8 @@ static void describe(const void *given, const char *parameters, an_text *out)
     const settings *s = given;
     an_text_printf(out, "%s): imported from %s,\n        %lld inputs, loss %s\n", parameters, s->file,
                    (long long)s->n_inputs, s->loss);
-    if (s->note[0]) an_text_printf(out, "        note: %s\n", s->note);
+    if (s->noted)
+        an_text_puts(out, "        note: a newer PyTorch wrote the file: `anneal inspect` says what is known\n");
 }
 
 static an_status import_raw(an_err *err, an_st *raw, an_st **out)

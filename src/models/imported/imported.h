@@ -10,7 +10,6 @@
 #define AN_MODELS_IMPORTED_IMPORTED_H
 
 #include "models/model.h"
-#include <anneal_import.h>
 
 enum { AN_IMPORTED_INPUTS = AN_MAX_ARRAYS - 1, AN_IMPORTED_NAME = 64 };
 
@@ -31,7 +30,7 @@ typedef struct an_imported_settings {
     an_imported_array input[AN_IMPORTED_INPUTS], label; /* label: of rank 0 where the loss is an output */
     bool classes_last;                                  /* [B,T,V]: else axis 1 has the classes */
     int64_t parameters, largest;
-    char note[AN_IMPORT_WHY]; /* what an_import_note says of the file */
+    bool noted; /* an_import_note has something to say of the file */
 } an_imported_settings;
 
 extern const an_model an_imported_model;
