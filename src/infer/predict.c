@@ -20,20 +20,19 @@ typedef struct rows {
     int64_t n;
 } rows;
 
-/* Copies rows [first, first + n) to x in the model's dtype and fills it with zeros up to `capacity` bytes. */
-static void fill(const rows *in, int64_t first, int64_t n, size_t capacity, void *x)
+/* Copies rows [first, first + n) to x in the model's dtype, and fills the batch up with the same rows again: a graph of one batch size gets
+ * numbers of the kind that it knows, where zeros could make NaN of what it takes over its samples. */
+static void fill(const rows *in, int64_t first, int64_t n, const an_array *spec, void *x)
 {
-    size_t used;
+    const size_t all = an_array_bytes(spec), each = all / (size_t)spec->shape.dim[0], used = (size_t)n * each;
     if (in->asked) {
-        used = (size_t)n * in->asked->sample_bytes;
-        memcpy(x, (const char *)in->asked->data + (size_t)first * in->asked->sample_bytes, used);
+        memcpy(x, (const char *)in->asked->data + (size_t)first * each, used);
     } else {
         const int64_t row = an_npy_elements(in->array) / in->n;
         float *to = x; /* [n,row] */
         for (int64_t i = 0; i < n * row; i++) to[i] = (float)an_npy_number(in->array, first * row + i);
-        used = (size_t)(n * row) * sizeof *to;
     }
-    memset((char *)x + used, 0, capacity - used);
+    for (size_t at = used; at < all; at += each) memcpy((char *)x + at, (char *)x + (at - used), each);
 }
 
 /* Numbers of one sample, all axes but the first. */
@@ -79,7 +78,7 @@ static an_status predict_all(an_err *err, an_session *r, const rows *in, const a
     for (int64_t first = 0; first < out->rows; first += B) {
         const int64_t n = AN_MIN(B, out->rows - first);
         if (r->tell) r->tell(r->tell_arg, first, out->rows);
-        fill(in, first, n, an_array_bytes(spec), x);
+        fill(in, first, n, spec, x);
         AN_TRY(run_batch(err, r, spec, x, result, (size_t)(B * row) * sizeof *result, &columns));
         memcpy(out->value + first * row, result, (size_t)(n * row) * sizeof *result);
     }

@@ -64,6 +64,12 @@ ok "freeze= and decay= name parameters of the archive, and a run resumed has the
 
 run predict "$dir/a" "$from/rows.npy"
 code_is 0; equal "$(wc -l <"$dir/stdout" | tr -d ' ')" 200 "rows predicted"
+# 200 rows are six batches of 32 and a short one of 8: each row is what it is in one batch of all
+for rows in 200 32; do
+    run predict "$dir/a" "$from/rows.npy" batch_size=$rows out="$dir/$rows.npy"
+    code_is 0
+done
+cmp -s "$dir/200.npy" "$dir/32.npy" || fault "predictions of a short batch"
 run export "$dir/a" out="$dir/w.safetensors"
 code_is 0
 run inspect "$dir/w.safetensors"
