@@ -3,6 +3,7 @@
 infinities, -0, quotients of up to 1e300, empty rows), a few operations an archive.
 
     python tools/pt2_edges.py DIR [--count 40] [--seed 1] [--only WORD]
+    python tools/pt2_edges.py tests/import/goldens --count 1 --seed 2      the committed ones
     AN_IMPORT_GOLDENS=DIR make test T=import/test_goldens       results and gradients to 1e-9, NaN and infinities where PyTorch has them
 
 PyTorch is needed here and nowhere else.

@@ -237,7 +237,8 @@ static an_tensor *floored_remainder(an_build *b, an_tensor *x, an_tensor *y)
     an_tensor *zero = an_num(y, b->cx, 0), *r = an_fmod_at(AN_AT, x, y), *below = an_lt_at(AN_AT, y, zero);
     an_tensor *apart = an_xor_at(AN_AT, an_lt_at(AN_AT, r, zero), below);
     apart = an_and_at(AN_AT, apart, an_ne_at(AN_AT, r, zero));
-    an_tensor *none = an_and_at(AN_AT, an_ne_at(AN_AT, r, r), an_ne_at(AN_AT, y, zero));
+    an_tensor *none = an_ne_at(AN_AT, r, r);
+    none = an_and_at(AN_AT, none, an_ne_at(AN_AT, y, zero));
     apart = an_and_at(AN_AT, apart, an_eq_at(AN_AT, r, r));
     r = an_where_at(AN_AT, apart, an_add_at(AN_AT, r, y), r);
     an_tensor *nan = an_mul_num_at(AN_AT, an_where_at(AN_AT, none, y, zero), NAN);
@@ -598,7 +599,10 @@ an_status an_rule_gelu(an_build *b, const an_pt2_node *n)
 /* lo where x < lo, hi where x > hi. With `open` the ends themselves pass no gradient, as of hardtanh; clamp's do, but NaN does not. */
 static an_tensor *clamped(an_build *b, an_tensor *x, const double *lo, const double *hi, bool open)
 {
-    if (!open && an_is_float(x)) x = an_where_at(AN_AT, an_ne_at(AN_AT, x, x), an_detach_at(AN_AT, x), x);
+    if (!open && an_is_float(x)) {
+        an_tensor *nan = an_ne_at(AN_AT, x, x);
+        x = an_where_at(AN_AT, nan, an_detach_at(AN_AT, x), x);
+    }
     if (lo) {
         an_tensor *end = an_num(x, b->cx, *lo);
         x = an_where_at(AN_AT, open ? an_le_at(AN_AT, x, end) : an_lt_at(AN_AT, x, end), end, x);
@@ -707,8 +711,8 @@ an_status an_rule_hardswish(an_build *b, const an_pt2_node *n)
     an_built_value v = an_in_value(b, n, 0);
     an_tensor *x = v.t, *zero = an_mul_num_at(AN_AT, an_detach_at(AN_AT, x), 0); /* of -infinity PyTorch's is NaN */
     an_tensor *above = an_ge_at(AN_AT, x, an_num(x, b->cx, 3)), *below = an_le_at(AN_AT, x, an_num(x, b->cx, -3));
-    an_tensor *in =
-        an_where_at(AN_AT, an_or_at(AN_AT, above, below), an_num(x, b->cx, 0), x); /* no slope of infinities */
+    an_tensor *outside = an_or_at(AN_AT, above, below);
+    an_tensor *in = an_where_at(AN_AT, outside, an_num(x, b->cx, 0), x); /* no slope of infinities */
     an_tensor *middle = an_mul_num_at(AN_AT, an_mul_at(AN_AT, in, an_add_num_at(AN_AT, in, 3)), 1.0 / 6);
     an_out_last(b, n, 0, an_where_at(AN_AT, below, zero, an_where_at(AN_AT, above, x, middle)), v.last);
     return AN_OK;

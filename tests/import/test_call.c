@@ -13,6 +13,44 @@ static const char product[] =
           NODE("aten.mm.default", ARG("self", TENSOR("x")) "," ARG("mat2", TENSOR("w")), TENSOR("y")),
           IN("x") "," IN("w"), OUT("y"));
 
+#define FREE "{\"as_expr\":{\"expr_str\":\"s0\",\"hint\":{\"as_int\":3}}}"
+
+static void another_number_of_samples_and_an_odd_address_are_copied_and_counted(void **unused)
+{
+    (void)unused;
+    static const char graph[] =
+        GRAPH(META("x", 8, FREE "," INT(2)) "," META("y", 8, FREE "," INT(2)),
+              NODE("aten.neg.default", ARG("self", TENSOR("x")), TENSOR("y")), IN("x"), OUT("y"));
+    union {
+        double x[11];
+        char bytes[88];
+    } odd = {{0}};
+    double x[10], y[10];
+    function f;
+    open_function(&f, graph);
+    for (int64_t n = 3; n <= 5; n++) { /* 3: the size of the export, read and written in place */
+        const int64_t dim[] = {n, 2}, turned[] = {1, n};
+        an_import_counts before, after;
+        an_import_array out[1], in[1] = {array(x, AN_F64, 2, dim, NULL)};
+        for (int i = 0; i < 10; i++) x[i] = i + 1;
+        an_import_call_counts(f.m, &before);
+        assert_int_equal(an_import_call_plan(f.m, in, out, f.why), AN_OK);
+        out[0] = array(y, AN_F64, 2, dim, turned);
+        assert_int_equal(an_import_call(f.m, in, out, f.why), AN_OK);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t k = 0; k < 2; k++) assert_true(y[i + k * n] == -x[2 * i + k]);
+        an_import_call_counts(f.m, &after);
+        assert_int_equal(after.copies - before.copies, n == 3 ? 0 : 2);
+        assert_int_equal(after.copied_bytes - before.copied_bytes, n == 3 ? 0 : 2 * n * 16);
+        memcpy(odd.bytes + 1, x, (size_t)n * 16);
+        in[0].data = odd.bytes + 1;
+        memset(y, 0, sizeof y);
+        assert_int_equal(an_import_call(f.m, in, out, f.why), AN_OK);
+        assert_true(y[2 * n - 1] == -(double)(2 * n));
+    }
+    close_function(&f);
+}
+
 static void what_is_missing_is_named_at_once_with_the_reason(void **unused)
 {
     (void)unused;
@@ -784,22 +822,24 @@ static void views_of_views_have_an_end(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_missing_is_named_at_once_with_the_reason),
-                                       cmocka_unit_test(padding_of_five_axes_is_refused),
-                                       cmocka_unit_test(numbers_that_lead_outside_are_refused),
-                                       cmocka_unit_test(every_other_element_is_replaced_wherever_it_is),
-                                       cmocka_unit_test(differences_end_when_the_elements_do),
-                                       cmocka_unit_test(a_program_for_evaluation_fits_the_one_for_training),
-                                       cmocka_unit_test(arguments_of_another_kind_are_refused),
-                                       cmocka_unit_test(views_of_views_have_an_end),
-                                       cmocka_unit_test(a_refused_allocation_is_a_sentence_or_changes_nothing),
-                                       cmocka_unit_test(an_input_of_ids_says_how_many_its_tables_have),
-                                       cmocka_unit_test(a_step_changes_parameters_and_buffers_where_they_are),
-                                       cmocka_unit_test(a_tensor_that_does_not_fit_is_not_bound),
-                                       cmocka_unit_test(an_array_is_read_in_whatever_order_it_lies),
-                                       cmocka_unit_test(results_over_an_input_or_in_another_form_are_refused),
-                                       cmocka_unit_test(wide_integers_are_copied_and_those_that_do_not_fit_refused),
-                                       cmocka_unit_test(the_gradient_of_a_convolution_is_its_operations),
-                                       cmocka_unit_test(a_gradient_does_not_go_through_another_argument)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_missing_is_named_at_once_with_the_reason),
+        cmocka_unit_test(another_number_of_samples_and_an_odd_address_are_copied_and_counted),
+        cmocka_unit_test(padding_of_five_axes_is_refused),
+        cmocka_unit_test(numbers_that_lead_outside_are_refused),
+        cmocka_unit_test(every_other_element_is_replaced_wherever_it_is),
+        cmocka_unit_test(differences_end_when_the_elements_do),
+        cmocka_unit_test(a_program_for_evaluation_fits_the_one_for_training),
+        cmocka_unit_test(arguments_of_another_kind_are_refused),
+        cmocka_unit_test(views_of_views_have_an_end),
+        cmocka_unit_test(a_refused_allocation_is_a_sentence_or_changes_nothing),
+        cmocka_unit_test(an_input_of_ids_says_how_many_its_tables_have),
+        cmocka_unit_test(a_step_changes_parameters_and_buffers_where_they_are),
+        cmocka_unit_test(a_tensor_that_does_not_fit_is_not_bound),
+        cmocka_unit_test(an_array_is_read_in_whatever_order_it_lies),
+        cmocka_unit_test(results_over_an_input_or_in_another_form_are_refused),
+        cmocka_unit_test(wide_integers_are_copied_and_those_that_do_not_fit_refused),
+        cmocka_unit_test(the_gradient_of_a_convolution_is_its_operations),
+        cmocka_unit_test(a_gradient_does_not_go_through_another_argument)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
