@@ -80,8 +80,9 @@ static const example EXAMPLES[] = {
     {20, 200, DEEP(800), 'n', 'n', F32, ONE, 0, 0, 1},
     {300, 130, 40, 't', 'n', AN_F32, AN_F32, AN_BF16, ONE, 0, 0, 0},
     {300, 300, 40, 'n', 'n', F32, ONE, 0, 0, 1},
-    /* strides of a multiple of 512: A is packed for that (row strides are k + 3, column strides m + 5) */
+    /* strides of a multiple of 1024: A is packed for that (row strides are k + 3, column strides m + 5); rows 512 apart are read in place */
     {70, 40, 1021, 'n', 't', F32, ONE, 0, 0, 0},
+    {70, 40, 509, 'n', 't', F32, ONE, 0, 0, 0},
     {1019, 40, 70, 't', 'n', F32, ONE, 0, 0, 0},
     /* more of B than is packed at once: groups along n, and along k, where sums wait in partial */
     {50, 2100, DEEP(530), 'n', 't', F32, ONE, 0, 0, 0},

@@ -107,8 +107,8 @@ static int64_t packed_tile(const plan *p) /* words of a packed tile: columns, or
 }
 
 /* Whether A can be multiplied without packing: its f32 elements are words already, and its rows or columns are
- * contiguous. No rows where the stride maps all rows of a tile to the same few sets of the L1 cache (twelve rows 2 KiB apart; six
- * only from 4 KiB on), and no columns with AVX2, whose six rows would use 24 of the 64 bytes of each line. With AVX-512 columns are read in
+ * contiguous. No rows where the stride maps all rows of a tile to the same set of the L1 cache, 4 KiB apart (2 KiB: twelve rows are six
+ * lines in each of two sets), and no columns with AVX2, whose six rows would use 24 of the 64 bytes of each line. With AVX-512 columns are read in
  * place at any stride: a step takes 24 cycles, and what the L2 cache takes to answer hides behind the steps before. For tile registers, the
  * pairs of a row of whole chunks of k. */
 static bool readable_in_place(const plan *p)
@@ -117,7 +117,7 @@ static bool readable_in_place(const plan *p)
     if (AN_TILES)
         return s->a_dtype == AN_BF16 && s->a_k == 1 && s->window.of != AN_WINDOW_A && s->a_m % 2 == 0 &&
                s->k % 32 == 0 && p->split_k % 32 == 0;
-    const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k, same_sets = AN_VL == 8 ? 1024 : 512;
+    const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k, same_sets = 1024;
     const bool window = s->window.of == AN_WINDOW_A, columns = s->a_m == 1 && AN_VL != 8;
     const bool apart = stride % same_sets != 0 || (AN_VL == 16 && s->a_k != 1);
     return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || columns) && apart && !window;
