@@ -37,7 +37,14 @@ static const an_pt2_output *user_output(const an_pt2_graph *g, int i)
 static int count_user_inputs(const an_pt2_graph *g)
 {
     int n = 0;
-    while (user_input(g, n)) n++;
+    for (int32_t k = 0; k < g->n_inputs; k++) n += g->input[k].kind == AN_INPUT_USER && g->input[k].value >= 0;
+    return n;
+}
+
+static int count_user_outputs(const an_pt2_graph *g)
+{
+    int n = 0;
+    for (int32_t k = 0; k < g->n_outputs; k++) n += g->output[k].kind != AN_OUTPUT_BUFFER;
     return n;
 }
 
@@ -116,13 +123,10 @@ char *an_import_description(const an_import *f)
 
 int an_import_count(const an_import *f, an_import_kind kind)
 {
-    int n = 0;
+    const an_pt2_graph *g = &f->graph[AN_PROGRAM_TRAIN];
     if (kind == AN_IMPORT_PARAMETER) return f->n_parameters;
     if (kind == AN_IMPORT_BUFFER) return f->n_buffers;
-    while (kind == AN_IMPORT_INPUT ? user_input(&f->graph[AN_PROGRAM_TRAIN], n) != NULL
-                                   : user_output(&f->graph[AN_PROGRAM_TRAIN], n) != NULL)
-        n++;
-    return n;
+    return kind == AN_IMPORT_INPUT ? count_user_inputs(g) : count_user_outputs(g);
 }
 
 static void describe_value(const an_pt2_value *v, const char *name, an_import_entry *out)
