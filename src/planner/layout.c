@@ -6,7 +6,7 @@
  *     CONCAT of attention's gradients   [dq | dk | dv] is qkv's gradient: attention writes all three at the
  *                                       container's strides, and the concatenation has no launch
  *     CONCAT                            of results that are stored anyway: each is a block of the container, which others may read
- *                                       too (the steps of a recurrent layer), or rows in it that nothing else reads (its gates)
+ *                                       too (the steps of a recurrent layer), or (CPU) rows in it that nothing else reads (its gates)
  *     PACK of gradients                 each gradient is written at its parameter's offset in the block
  *     ALLREDUCE of a PACK               the all-reduce runs in place: its result aliases the packed gradients
  *     SCATTER onto a value              the value is written where the sum will be
@@ -91,8 +91,14 @@ static bool is_assigned(const an_planner *w, int32_t id)
     return false;
 }
 
+static bool on_cpu(const an_planner *w)
+{
+    return !strcmp(w->rq->target->dialect, "c");
+}
+
 /* Whether part `base` of a concatenation may be written at these strides in it. A block keeps its order, so that its other readers find it as
- * they would elsewhere; at other strides nothing may read it but the concatenation, and neither GEMMs nor containers write it. */
+ * they would elsewhere; at other strides nothing may read it but the concatenation, and neither GEMMs nor containers write it. (On GPUs, where
+ * that is not measured, it is not done.) */
 static bool may_write_part(const an_planner *w, int32_t base, const int64_t *stride)
 {
     const struct an_tensor *b = w->g->node[base];
@@ -101,15 +107,14 @@ static bool may_write_part(const an_planner *w, int32_t base, const int64_t *str
     if (is_contiguous(b, stride)) return true;
     const an_fusion_group *gr = &w->group[w->node[base].group];
     const bool by_loop = !gr->no_launch && !(gr->kind == AN_FUSION_GEMM && gr->anchor == base);
-    return by_loop && stride[b->rank - 1] == 1 && has_one_reader(w, base);
+    return on_cpu(w) && by_loop && stride[b->rank - 1] == 1 && has_one_reader(w, base);
 }
 
 /* Bytes that the offset of a part in its container is a multiple of. GPUs load vectors of it, as of a value of its own. */
 static int64_t part_align(const an_planner *w)
 {
     enum { GPU_ALIGN = 64 };
-    const bool cpu = !strcmp(w->rq->target->dialect, "c");
-    return AN_MAX(w->rq->target->bind_align, cpu ? 1 : GPU_ALIGN);
+    return AN_MAX(w->rq->target->bind_align, on_cpu(w) ? 1 : GPU_ALIGN);
 }
 
 /* Puts the base of source s of CONCAT `id`, which begins at `start` along its axis, in the concatenation's memory; *done: whether that is

