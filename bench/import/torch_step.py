@@ -244,7 +244,7 @@ def updating(model, compiled=None):
 
     def run(x):
         o.zero_grad()
-        loss = step(compiled or model, x)
+        loss = step(model if compiled is None else compiled, x)
         o.step()
         return loss
     return run
@@ -277,8 +277,7 @@ def runs_of(o, name):
         m = copy.deepcopy(model)
         run = torch.compile(m)
         if o.update:  # forward and backward pass by inductor, the update by AdamW (fused)
-            f = updating(m, run)
-            runs["inductor"] = lambda: f(x)
+            runs["inductor"] = lambda f=updating(m, run): f(x)
         else:
             add("inductor", run, x)
     if o.update:
