@@ -41,6 +41,19 @@ int32_t an_loop_put(an_loop_builder *b, an_ins in)
     return p->n_ins++;
 }
 
+/* By fields: padding between them is not set. */
+static bool same_bound(const an_bound *x, const an_bound *y)
+{
+    return x->e == y->e && x->lo == y->lo && x->hi == y->hi;
+}
+
+static bool same_guard(const an_guard *x, const an_guard *y)
+{
+    bool same = x->n == y->n;
+    for (int i = 0; same && i < x->n; i++) same = same_bound(&x->bound[i], &y->bound[i]);
+    return same;
+}
+
 /* The guard `guard` (-1: none) with one more bound. Equal guards are one, so that loads under them can be shared; a
  * bound that the range of the index settles is left out. */
 int32_t an_loop_guard(an_loop_builder *b, int32_t guard, an_bound bound)
@@ -50,12 +63,11 @@ int32_t an_loop_guard(an_loop_builder *b, int32_t guard, an_bound bound)
     an_guard g = {0};
     if (guard >= 0) g = b->p->guard[guard];
     for (int i = 0; i < g.n; i++)
-        if (!memcmp(&g.bound[i], &bound, sizeof bound)) return guard;
+        if (same_bound(&g.bound[i], &bound)) return guard;
     if (g.n == (int)AN_COUNT(g.bound)) return an_loop_fail(b, "more than four nested pads");
     g.bound[g.n++] = bound;
     for (int i = 0; i < b->p->n_guards; i++)
-        if (b->p->guard[i].n == g.n && !memcmp(b->p->guard[i].bound, g.bound, sizeof g.bound[0] * (size_t)g.n))
-            return i;
+        if (same_guard(&b->p->guard[i], &g)) return i;
     if (b->p->n_guards == b->cap_guards) {
         int32_t cap = b->cap_guards ? 2 * b->cap_guards : 8;
         an_guard *bigger = AN_NEW_ARRAY(&b->w->scratch, an_guard, cap);
