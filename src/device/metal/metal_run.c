@@ -392,24 +392,43 @@ static void abandon(an_device *d)
     d->ended = d->tickets;
 }
 
-/* The oldest step failed. Either it turns out to be done, or it is repeated with all behind it, or all are abandoned. */
-static an_status recover(an_err *err, an_device *d, const an_err *why, failure_kind kind, double limit)
+/* Commits the steps from `first` on once more, in their order. Nothing is in flight. */
+static an_status repeat_from(an_err *err, an_device *d, an_ticket first)
 {
-    an_mtl_run *r = run_of(d, d->ended + 1);
-    AN_TRY(wait_since(err, d, d->ended + 1, limit));
-    if (committed(d, r)) return AN_OK;
-    if (!r->failing_since) r->failing_since = an_seconds();
-    an_status status = check_repeatable(err, d, r, why->text, kind);
-    r->attempts++;
-    halve_size(r);
-    if (status == AN_OK) sleep_for(r->pause);
+    an_status status = AN_OK;
     reset_chain(d);
-    for (an_ticket t = d->ended + 1; t <= d->tickets && status == AN_OK; t++) {
+    for (an_ticket t = first; t <= d->tickets && status == AN_OK; t++) {
         release_buffers(run_of(d, t));
         status = commit_step(err, d, run_of(d, t));
         if (status != AN_OK) wait_since(NULL, d, d->ended + 1, d->hang_s);
     }
     if (status != AN_OK) abandon(d);
+    return status;
+}
+
+/* Whether step t was left out without a failure of its own: the one in front of it was done, but failed before it could join the chain. */
+static bool was_left_out(const an_device *d, an_ticket t)
+{
+    an_err why = {0};
+    failure_kind kind;
+    return t <= d->tickets && !committed(d, run_of(d, t)) && failed_buffer(run_of(d, t), &why, &kind) < 0;
+}
+
+/* The oldest step failed. Either it turns out to be done, and those behind it are repeated where they were left out, or it is repeated with
+ * all behind it, or all are abandoned. */
+static an_status recover(an_err *err, an_device *d, const an_err *why, failure_kind kind, double limit)
+{
+    an_mtl_run *r = run_of(d, d->ended + 1);
+    AN_TRY(wait_since(err, d, d->ended + 1, limit));
+    if (committed(d, r)) return was_left_out(d, d->ended + 2) ? repeat_from(err, d, d->ended + 2) : AN_OK;
+    if (!r->failing_since) r->failing_since = an_seconds();
+    const an_status status = check_repeatable(err, d, r, why->text, kind);
+    r->attempts++;
+    halve_size(r);
+    if (status == AN_OK) sleep_for(r->pause);
+    if (status == AN_OK) return repeat_from(err, d, d->ended + 1);
+    reset_chain(d);
+    abandon(d);
     return status;
 }
 
