@@ -117,9 +117,9 @@ static int64_t part_align(const an_planner *w)
     return AN_MAX(w->rq->target->bind_align, on_cpu(w) ? 1 : GPU_ALIGN);
 }
 
-/* Puts the base of source s of CONCAT `id`, which begins at `start` along its axis, in the concatenation's memory; *done: whether that is
- * possible. */
-static an_status put_part(an_planner *w, int32_t id, int s, int64_t start, bool *done)
+/* Puts the base of source s of CONCAT `id`, which begins at `start` along its axis, in the concatenation's memory, or only looks (`put`
+ * false); *done: whether that is possible. */
+static an_status put_part(an_planner *w, int32_t id, int s, int64_t start, bool put, bool *done)
 {
     const struct an_tensor *n = w->g->node[id];
     const int32_t base = an_base(w, n->src[s]);
@@ -133,6 +133,8 @@ static an_status put_part(an_planner *w, int32_t id, int s, int64_t start, bool 
     if (!strides_through(w, n->src[s], base, id, (int)n->attr[0], start, stride, &offset)) return AN_OK;
     if (!may_write_part(w, base, stride)) return AN_OK;
     if (offset * (int64_t)an_dtype_bytes((an_dtype)n->dtype) % part_align(w)) return AN_OK;
+    *done = true;
+    if (!put) return AN_OK;
     if (is_attention_gradient(w, base) || !is_contiguous(b, stride)) {
         wn->stride = an_arena_copy(&w->scratch, stride, sizeof stride);
         if (!wn->stride) return an_fail_nomem(w->err, "the planner's layouts", sizeof stride);
@@ -140,8 +142,32 @@ static an_status put_part(an_planner *w, int32_t id, int s, int64_t start, bool 
     wn->container = id;
     wn->container_offset = offset;
     wn->stored = 1;
-    *done = true;
     return AN_OK;
+}
+
+/* Whether all parts of CONCAT `id` may be written in it. */
+static an_status all_fit(an_planner *w, int32_t id, bool *fit)
+{
+    const struct an_tensor *n = w->g->node[id];
+    int64_t start = 0;
+    *fit = true;
+    for (int s = 0; s < n->n_src && *fit; s++) {
+        AN_TRY(put_part(w, id, s, start, false, fit));
+        start += w->g->node[n->src[s]]->shape[n->attr[0]];
+    }
+    return AN_OK;
+}
+
+/* Whether another node than CONCAT `id` reads a part that is written in it. Nothing may then be added to the concatenation where it is: the
+ * reader may come later. */
+static bool parts_are_read(const an_planner *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    for (int s = 0; n->op == AN_OP_CONCAT && s < n->n_src; s++) {
+        const int32_t base = an_base(w, n->src[s]);
+        if (w->node[base].container == id && (!has_one_reader(w, base) || parts_are_read(w, base))) return true;
+    }
+    return false;
 }
 
 static void take_part(an_planner *w, int32_t id, int s)
@@ -158,12 +184,15 @@ static an_status write_concat_in_place(an_planner *w, int32_t id)
     const struct an_tensor *n = w->g->node[id];
     an_fusion_group *gr = &w->group[w->node[id].group];
     const bool each = gr->kind == AN_FUSION_CONCAT && !is_assigned(w, id);
+    bool fit = true;
     if (gr->n_out != 1 || gr->out[0] != id || w->rq->unfused) return AN_OK;
+    if (!each) AN_TRY(all_fit(w, id, &fit));
+    if (!fit) return AN_OK;
     int64_t start = 0;
     int n_done = 0;
     for (int s = 0; s < n->n_src; s++) {
         bool done;
-        AN_TRY(put_part(w, id, s, start, &done));
+        AN_TRY(put_part(w, id, s, start, true, &done));
         n_done += done;
         start += w->g->node[n->src[s]]->shape[n->attr[0]];
         if (done || each) continue;
@@ -181,7 +210,7 @@ static void write_pack_in_place(an_planner *w, int32_t id)
         int32_t base = an_base(w, n->src[s]);
         an_planner_node *wn = &w->node[base];
         if (an_is_leaf(w, base) || wn->container >= 0 || w->g->node[base]->dtype != w->g->node[id]->dtype ||
-            w->g->node[base]->op == AN_OP_PACK)
+            w->g->node[base]->op == AN_OP_PACK || parts_are_read(w, base))
             continue;
         int64_t block_bytes;
         int64_t at = w->rq->pack(w->rq->user, (int)n->attr[0], s, &block_bytes);
@@ -198,7 +227,7 @@ static void write_scatter_in_place(an_planner *w, int32_t id)
     int32_t base = an_base(w, n->src[2]);
     an_planner_node *wn = &w->node[base];
     if (an_is_leaf(w, base) || wn->container >= 0 || wn->n_uses != 1 || an_is_root_base(w, base) ||
-        w->g->node[base]->numel != n->numel || w->g->node[base]->op == AN_OP_PACK)
+        w->g->node[base]->numel != n->numel || w->g->node[base]->op == AN_OP_PACK || parts_are_read(w, base))
         return;
     wn->container = id;
     wn->container_offset = 0;

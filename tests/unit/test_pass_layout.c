@@ -119,6 +119,30 @@ static void parts_of_a_gpu_begin_on_64_bytes(void **state)
     }
 }
 
+/* Rows are added to a concatenation where it is, unless a part of it has another reader, who may come later. */
+static void nothing_is_added_where_a_part_is_read(void **state)
+{
+    (void)state;
+    for (int others = 0; others < 2; others++) {
+        plan_case p;
+        plan_open(&p);
+        an_tensor *w = plan_param(&p, 8, 8), *x = plan_param(&p, 4, 8),
+                  *part[2] = {EXP(MATMUL(x, w)), EXP(MATMUL(EXP(x), w))};
+        an_tensor *all = an_concat_at(AT, part, 2, 0), *rows = EXP(x);
+        an_tensor *src[3] = {an_argmax_at(AT, x, 1, false), rows, all};
+        an_tensor *sum = an_emit(
+            p.c.g,
+            &(an_emit_args){.op = AN_OP_SCATTER_ADD, .rank = 2, .shape = all->shape, .n_src = 3, .src = src, .at = AT});
+        plan_root(&p, MATMUL(sum, w));
+        if (others) plan_root(&p, MATMUL(part[1], w));
+        plan_run(&p, "layout");
+        assert_int_equal(plan_node(&p, part[0])->container, all->id);
+        assert_int_equal(plan_node(&p, part[1])->container, all->id);
+        assert_int_equal(plan_node(&p, all)->container, others ? -1 : sum->id);
+        plan_close(&p);
+    }
+}
+
 /* A state that gets a concatenation is written by one launch. */
 static void an_assigned_concatenation_is_not_written_in_parts(void **state)
 {
@@ -150,6 +174,7 @@ int main(void)
         cmocka_unit_test(blocks_of_a_concatenation_have_other_readers),
         cmocka_unit_test(gates_are_written_side_by_side_where_nothing_else_reads_them),
         cmocka_unit_test(parts_of_a_gpu_begin_on_64_bytes),
+        cmocka_unit_test(nothing_is_added_where_a_part_is_read),
         cmocka_unit_test(an_assigned_concatenation_is_not_written_in_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
