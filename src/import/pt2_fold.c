@@ -296,7 +296,7 @@ static void look_at_mask(an_known_value *v, int64_t T, int64_t S)
     bool all = true, causal = S >= T, sliding = S >= T;
     v->window = 0;
     v->mask = AN_MASK_OTHER;
-    for (int64_t j = 0; j < S && T * S <= v->n; j++) v->window += mask_shows(v, (T - 1) * S + j);
+    for (int64_t j = 0; T > 0 && j < S && T * S <= v->n; j++) v->window += mask_shows(v, (T - 1) * S + j);
     for (int64_t i = 0; i < v->n; i++) {
         const double x = an_fold_number(v, i);
         const bool boolean = v->dtype == AN_BOOL, seen = mask_shows(v, i);

@@ -580,11 +580,11 @@ an_status an_rule_attention(an_build *b, const an_pt2_node *n)
     bool causal = an_in_bool(b, n, 5);
     int64_t window = 0;
     an_tensor *mask = NULL;
+    const bool kernel = an_dim(v, 3) == D && dropout < 1 && scale != 0;
     if (an_in_is_tensor(n, 3)) {
         const an_mask kind = an_fold_mask(b, n->arg[3].value, T, S, &window);
-        if (kind == AN_MASK_OTHER) mask = an_in(b, n, 3);
         causal = kind == AN_MASK_CAUSAL || kind == AN_MASK_WINDOW;
-        if (kind == AN_MASK_WINDOW && an_dim(v, 3) != D) mask = an_in(b, n, 3); /* for the formula */
+        if (kind == AN_MASK_OTHER || (causal && !kernel)) mask = an_in(b, n, 3);
         if (mask && an_rank(mask) > 4) mask = four_axes(mask);
         const bool numbers = an_fold_value(b, n->arg[3].value) != NULL;
         if (mask && (numbers || b->inference)) mask = an_detach_at(AN_AT, mask); /* which asks for no gradient */
@@ -596,7 +596,6 @@ an_status an_rule_attention(an_build *b, const an_pt2_node *n)
     v = an_as(v, an_dtype_of(k));
     const an_attention_options options = {
         .scale = scale, .causal = causal, .dropout = dropout, .mask = mask, .window = window};
-    const bool kernel = an_dim(v, 3) == D && dropout < 1 && scale != 0;
     if (causal && !kernel && !mask) mask = causal_mask(b, T, S); /* the formula knows no other way to hide keys */
     an_tensor *o = kernel ? an_attention_with_at(AN_AT, q, k, v, options)
                           : an_attention_by_formula(b, q, k, v, scale, mask, dropout);
