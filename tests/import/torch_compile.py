@@ -191,6 +191,16 @@ def attention_in_float32_is_pytorchs_and_is_not_computed_again_for_its_gradient(
 
 
 @test
+def constant_masks_of_causal_form_are_themselves_where_attention_is_a_formula():
+    for T, S, width, scale, window in ((3, 5, 4, None, 9), (5, 5, 8, 0.0, 2), (3, 5, 8, 0.0, 9), (6, 6, 4, None, 3), (3, 7, 8, None, 2)):
+        def f(q, k, v):
+            last, key = torch.arange(T)[:, None] + S - T, torch.arange(S)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=(key <= last) & (key > last - window), scale=scale)
+        q, k, v = torch.randn(1, 2, T, 8), torch.randn(1, 2, S, 8), torch.randn(1, 2, S, width)
+        assert torch.allclose(compiled(f)(q, k, v), f(q.double(), k.double(), v.double()).float(), atol=1e-5), (T, S, width, scale, window)
+
+
+@test
 def the_sums_of_attention_mean_the_same_to_pytorchs_kernels():
     real = anneal.torch.Plan
     for refused in ("forward", "backward"):  # the other graph is anneal's
