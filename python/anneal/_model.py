@@ -123,7 +123,7 @@ class Model:
         state, entry = {}, Persist()
         for i in range(self.lib.an_persist_count(self.context)):
             self._check(self.lib.an_persist_get(self.context, i, c.byref(entry)))
-            if entry.kind == 1 or entry.name.startswith((b"in.", b"out.")):  # moments, and arrays that were bound
+            if entry.kind == 1 or entry.name.startswith(b"."):  # moments, and the calls' own arrays (pt2_call.c)
                 continue
             r = Result(entry.shape.dim[:entry.shape.rank], entry.dtype)
             n = BYTES[entry.dtype] * math.prod(r.shape)

@@ -1,6 +1,7 @@
 /* pt2_call.c: a graph as a function of another program's arrays (an_import_call).
  *
- * Owns:       the states that arrays are bound to, one an array and order of its axes; what had to be copied.
+ * Owns:       the states that arrays are bound to, one an array and order of its axes; what had to be copied. Their
+ *             names begin with a dot, as no parameter's and no buffer's does: a module of PyTorch has no empty name.
  * Does not:   know who calls: python/anneal/torch.py does.
  * Invariants: when a call has ended nothing is bound any more: the caller may free its arrays. */
 #include "import/pt2_call.h"
@@ -24,6 +25,21 @@ an_status an_call_failed(const an_call *c)
                    an_error(c->cx) ? an_error(c->cx) : "the step failed");
 }
 
+static const char *const dtype_names[AN_N_DTYPES] = {
+    [AN_F32] = "float32", [AN_BF16] = "bfloat16", [AN_F16] = "float16", [AN_F64] = "float64",
+    [AN_I32] = "int32",   [AN_I64] = "int64",     [AN_U8] = "uint8",    [AN_BOOL] = "bool"};
+
+/* Integers are int32 in a graph, however wide the caller's are. */
+static bool is_narrowed(const an_import_array *a)
+{
+    return a->dtype == AN_I64 || a->dtype == AN_U8;
+}
+
+static an_dtype inside(const an_import_array *a)
+{
+    return is_narrowed(a) ? AN_I32 : (an_dtype)a->dtype;
+}
+
 static an_status check_array(const an_call *c, const an_import_array *a, int i)
 {
     an_import_entry e = {0};
@@ -42,6 +58,9 @@ static an_status check_array(const an_call *c, const an_import_array *a, int i)
     if (c->runs && n > 0 && !a->data)
         return an_fail(c->err, AN_E_USAGE, "%s: input %d has no data", c->m->file->archive.path, i);
     (void)an_import_get(c->m->file, AN_IMPORT_INPUT, i, &e);
+    if (inside(a) != e.dtype)
+        return an_fail(c->err, AN_E_DTYPE, "%s: input %d, %.60s, is %s: the graph takes %.20s",
+                       c->m->file->archive.path, i, e.name, dtype_names[a->dtype], e.torch_dtype);
     if (e.first_axis_free && a->rank > 0) e.shape.dim[0] = a->dim[0];
     if (e.shape.rank == a->rank && memcmp(e.shape.dim, a->dim, (size_t)a->rank * sizeof a->dim[0]) == 0) return AN_OK;
     return an_fail(c->err, AN_E_SHAPE, "%s: input %d, %.60s, has another shape than in the graph",
@@ -92,8 +111,8 @@ int64_t an_call_integer(const void *from, int32_t dtype)
 /* A copy in C order; int64 and uint8 as int32. */
 static an_status copied(const an_call *c, const an_import_array *a, int index, an_tensor **out)
 {
-    const bool narrow = a->dtype == AN_I64 || a->dtype == AN_U8;
-    const an_dtype dtype = narrow ? AN_I32 : (an_dtype)a->dtype;
+    const bool narrow = is_narrowed(a);
+    const an_dtype dtype = inside(a);
     const size_t from = an_dtype_size((an_dtype)a->dtype), to = an_dtype_size(dtype);
     const int64_t n = an_array_elements(a);
     int64_t at[RANK] = {0}, element = 0;
@@ -132,7 +151,7 @@ static an_status bound_input(const an_call *c, const an_import_array *a, const i
 {
     char name[64] = "";
     an_shape lies = {.rank = a->rank}, perm = {.rank = a->rank};
-    int n = snprintf(name, sizeof name, "in.%d.", i);
+    int n = snprintf(name, sizeof name, ".in.%d.", i);
     int64_t bytes = (int64_t)an_dtype_size((an_dtype)a->dtype);
     bool plain = true, repeated = false;
     for (int k = 0; k < a->rank; k++) {
@@ -165,16 +184,15 @@ static bool usual_size(const an_call *c, const an_import_array *a, int i)
 static an_status take_input(const an_call *c, const an_import_array *a, int i)
 {
     int order[RANK];
-    const bool narrow = a->dtype == AN_I64 || a->dtype == AN_U8;
     AN_TRY(check_array(c, a, i));
     if (an_array_elements(a) == 0) {
-        c->in[i] = an_full_at(AN_AT, c->cx, narrow ? AN_I32 : (an_dtype)a->dtype, shape_of(a), 0);
+        c->in[i] = an_full_at(AN_AT, c->cx, inside(a), shape_of(a), 0);
         return AN_OK;
     }
     const bool aligned = (uintptr_t)a->data % an_dtype_size((an_dtype)a->dtype) == 0;
-    if (!narrow && aligned && usual_size(c, a, i) && order_of(a, order)) return bound_input(c, a, order, i);
+    if (!is_narrowed(a) && aligned && usual_size(c, a, i) && order_of(a, order)) return bound_input(c, a, order, i);
     if (c->runs) return copied(c, a, i, &c->in[i]);
-    c->in[i] = an_input_at(AN_AT, c->cx, narrow ? AN_I32 : (an_dtype)a->dtype, shape_of(a), NULL);
+    c->in[i] = an_input_at(AN_AT, c->cx, inside(a), shape_of(a), NULL);
     return AN_OK;
 }
 
@@ -220,7 +238,7 @@ static bool usual_result(const an_call *c, const an_import_array *is, int i)
 {
     an_import_entry e = {0};
     (void)an_import_get(c->m->file, AN_IMPORT_OUTPUT, i, &e);
-    return is->rank == 0 || (e.shape.rank == is->rank && e.shape.dim[0] == is->dim[0]);
+    return e.shape.rank == is->rank && memcmp(e.shape.dim, is->dim, (size_t)is->rank * sizeof is->dim[0]) == 0;
 }
 
 static int64_t result_bytes(const an_import_array *a)
@@ -267,7 +285,7 @@ static an_status give_result(const an_call *c, const an_import_array *want, int 
     an_shape lies = {.rank = is.rank};
     if (!usual_result(c, &is, i))
         return c->m->copies++, c->m->copied_bytes += result_bytes(&is), AN_OK; /* copied_out */
-    int n = snprintf(name, sizeof name, "out.%d.", i);
+    int n = snprintf(name, sizeof name, ".out.%d.", i);
     for (int k = 0; k < is.rank; k++) {
         lies.dim[k] = order[k];
         n += snprintf(name + n, sizeof name - (size_t)n, "%d", order[k]);

@@ -393,6 +393,51 @@ static void wide_integers_are_copied_and_those_that_do_not_fit_refused(void **un
     close_function(&f);
 }
 
+/* An array of another dtype leaves nothing behind that the right one would meet. */
+static void an_array_of_another_dtype_is_refused_by_name(void **unused)
+{
+    (void)unused;
+    double x[12] = {1}, w[8] = {2}, y[6];
+    const int64_t x_dim[] = {3, 4}, w_dim[] = {4, 2};
+    const an_dtype other[] = {AN_F32, AN_F16, AN_I32, AN_I64, AN_U8, AN_BOOL};
+    function f;
+    open_function(&f, product);
+    an_import_array out[1], in[2] = {array(x, AN_F64, 2, x_dim, NULL), array(w, AN_F64, 2, w_dim, NULL)};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        in[0].dtype = (int32_t)other[i];
+        assert_int_not_equal(an_import_call_plan(f.m, in, out, f.why), AN_OK);
+        assert_non_null(strstr(f.why, "input 0, x, is "));
+        assert_non_null(strstr(f.why, "the graph takes float64"));
+    }
+    in[0].dtype = AN_F64;
+    call(&f, in, out, (void *[]){y}, 1);
+    assert_true(y[0] == 2);
+    close_function(&f);
+}
+
+/* x [s0,2], whose transposed copy is the result. */
+static void a_result_whose_last_axis_is_the_batch_has_any_length(void **unused)
+{
+    (void)unused;
+    static const char graph[] = GRAPH(
+        META("x", 8, FREE "," INT(2)) "," META("y", 8, INT(2) "," FREE),
+        NODE("aten.permute.default", ARG("self", TENSOR("x")) "," INTS("dims", "1,0"), TENSOR("y")), IN("x"), OUT("y"));
+    static const int64_t lengths[] = {5, 3, 4, 3};
+    double x[10], y[10];
+    function f;
+    open_function(&f, graph);
+    for (int i = 0; i < 10; i++) x[i] = i + 1;
+    for (int k = 0; k < 4; k++) {
+        const int64_t n = lengths[k], dim[] = {n, 2};
+        an_import_array out[1], in[1] = {array(x, AN_F64, 2, dim, NULL)};
+        call(&f, in, out, (void *[]){y}, 1);
+        assert_int_equal(out[0].dim[1], n);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < 2; j++) assert_true(y[i * out[0].step[1] + j * out[0].step[0]] == x[2 * i + j]);
+    }
+    close_function(&f);
+}
+
 /* The gradient of a convolution as an operation is that of the convolution in a graph: [2,2,5,5] by [4,1,3,3], strided, in two
  * groups. */
 static void the_gradient_of_a_convolution_is_its_operations(void **unused)
@@ -838,6 +883,8 @@ int main(void)
         cmocka_unit_test(a_tensor_that_does_not_fit_is_not_bound),
         cmocka_unit_test(an_array_is_read_in_whatever_order_it_lies),
         cmocka_unit_test(results_over_an_input_or_in_another_form_are_refused),
+        cmocka_unit_test(an_array_of_another_dtype_is_refused_by_name),
+        cmocka_unit_test(a_result_whose_last_axis_is_the_batch_has_any_length),
         cmocka_unit_test(wide_integers_are_copied_and_those_that_do_not_fit_refused),
         cmocka_unit_test(the_gradient_of_a_convolution_is_its_operations),
         cmocka_unit_test(a_gradient_does_not_go_through_another_argument)};
