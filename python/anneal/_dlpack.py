@@ -1,6 +1,8 @@
 """Arrays of other libraries by the DLPack protocol, without a copy: any object on the CPU that has __dlpack__ is read where it lies, and what
 this package returns has __dlpack__ itself (numpy.from_dlpack, torch.from_dlpack, ... take it). By ctypes: nothing else is needed."""
 import ctypes as c
+import sys
+import threading
 
 from ._library import BF16, BOOL, F16, F32, F64, I32, I64, U8, Array
 
@@ -34,8 +36,7 @@ class Versioned(c.Structure):
 KINDS = {b"dltensor": (Managed, b"used_dltensor"), b"dltensor_versioned": (Versioned, b"used_dltensor_versioned")}
 _api = c.pythonapi
 _new, _pointer, _valid, _rename = _api.PyCapsule_New, _api.PyCapsule_GetPointer, _api.PyCapsule_IsValid, _api.PyCapsule_SetName
-DESTRUCTOR = c.CFUNCTYPE(None, c.c_void_p)
-_new.restype, _new.argtypes = c.py_object, [c.c_void_p, c.c_char_p, DESTRUCTOR]
+_new.restype, _new.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
 _pointer.restype, _pointer.argtypes = c.c_void_p, [c.c_void_p, c.c_char_p]
 _valid.restype, _valid.argtypes = c.c_int, [c.c_void_p, c.c_char_p]
 _rename.restype, _rename.argtypes = c.c_int, [c.c_void_p, c.c_char_p]
@@ -89,19 +90,41 @@ class Borrowed:
 
 
 _given = {}  # address of a struct that another library holds -> (the struct, what its pointers point to)
+_offered = {}  # address of such a struct -> its capsule, which nobody had taken when it was last looked at
 
 
 @DELETER
 def _delete(address):
     _given.pop(address, None)
+    _offered.pop(address, None)
 
 
-@DESTRUCTOR
-def _drop(capsule):
-    """A capsule that nobody took."""
-    for name in KINDS:
-        if _valid(capsule, name):
-            _given.pop(_pointer(capsule, name), None)
+def _references(capsules, key):
+    return sys.getrefcount(capsules[key])
+
+
+_ALONE = _references({0: object()}, 0)
+_sweeping = threading.Lock()
+
+
+def sweep():
+    """Frees what lies in capsules that nobody took and nobody holds. A capsule has no destructor: Python code would run in it, also while an
+    exception is on its way, which it would lose."""
+    if not _sweeping.acquire(blocking=False):
+        return
+    try:
+        for address in list(_offered):
+            try:
+                alone = _references(_offered, address) == _ALONE
+                taken = not any(_valid(id(_offered[address]), name) for name in KINDS)
+            except KeyError:  # deleted by another thread meanwhile
+                continue
+            if alone or taken:
+                _offered.pop(address, None)
+            if alone and not taken:  # what is taken is deleted by who took it
+                _given.pop(address, None)
+    finally:
+        _sweeping.release()
 
 
 _text = {name: c.c_char_p(name) for name in KINDS}  # a capsule keeps the pointer of its name
@@ -111,6 +134,7 @@ class Result:
     """An array that the library wrote: shape, dtype (a name), and __dlpack__."""
 
     def __init__(self, shape, dtype):
+        sweep()
         self.shape, self._dtype, self.dtype = tuple(shape), dtype, NAMES[dtype]
         n = BYTES[dtype]
         for d in self.shape:
@@ -137,6 +161,7 @@ class Result:
         if stream is not None or (dl_device is not None and tuple(dl_device) != (CPU, 0)) or copy:
             raise BufferError("this array lies on the CPU, and is given as it is")
         name = b"dltensor_versioned" if max_version is not None and tuple(max_version) >= (1, 0) else b"dltensor"
+        sweep()
         rank = len(self.shape)
         shape, strides = (c.c_int64 * max(1, rank))(*self.shape), (c.c_int64 * max(1, rank))(*self.steps())
         code, bits = CODES[self._dtype]
@@ -145,7 +170,9 @@ class Result:
         if name == b"dltensor_versioned":
             m.major = 1
         _given[c.addressof(m)] = m, shape, strides, self._memory
-        return _new(c.addressof(m), _text[name], _drop)
+        capsule = _new(c.addressof(m), _text[name], None)
+        _offered[c.addressof(m)] = capsule
+        return capsule
 
     def __repr__(self):
         return f"anneal.Result({list(self.shape)}, {self.dtype})"

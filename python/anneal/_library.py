@@ -145,7 +145,9 @@ alive = weakref.WeakSet()  # what holds a context: objects with .lib and .contex
 
 def empty_cache():
     """Frees what no model needs now: plans with their kernels and scratch memory. The next call plans again."""
+    from . import _dlpack
     gc.collect()
+    _dlpack.sweep()
     for m in list(alive):
         if m.context:
             m.lib.an_empty_cache(m.context)
