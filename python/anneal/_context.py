@@ -1,5 +1,6 @@
 """What torch.py and _step.py share: dtypes, contexts on the CPU and what they hold."""
 import ctypes
+import threading
 
 import torch
 
@@ -12,11 +13,12 @@ BACK = {v: k for k, v in DTYPES.items()}
 
 
 class Model:
-    """A description (importer's text) bound to a context of its own."""
+    """A description (importer's text) bound to a context of its own. Who calls holds `lock`."""
+
+    file = context = model = None  # a constructor that failed has nothing to close
 
     def __init__(self, name, text):
-        self.lib, self.why = library(), ctypes.create_string_buffer(WHY_BYTES)
-        self.file = self.context = self.model = None
+        self.lib, self.why, self.lock = library(), ctypes.create_string_buffer(WHY_BYTES), threading.RLock()
         data = text.encode()
         self.file = self.lib.an_import_open_description(name.encode(), data, len(data), self.why)
         if not self.file or self.lib.an_import_check(self.file, self.why) != 0:
@@ -41,21 +43,25 @@ class Model:
         return kind(sentence)
 
     def close(self):
-        if self.model:
-            self.lib.an_import_release(self.model)
-        if self.context:
-            self.lib.an_close(self.context)
-        if self.file:
-            self.lib.an_import_close(self.file)
-        self.model = self.context = self.file = None
+        if not self.file:
+            return
+        with self.lock:
+            if self.model:
+                self.lib.an_import_release(self.model)
+            if self.context:
+                self.lib.an_close(self.context)
+            if self.file:
+                self.lib.an_import_close(self.file)
+            self.model = self.context = self.file = None
 
     __del__ = close
 
     def memory(self):
         """Bytes that the context holds now and held at most."""
         out = Memory()
-        if self.context:
-            self.lib.an_memory_read(self.context, ctypes.byref(out))
+        with self.lock:
+            if self.context:
+                self.lib.an_memory_read(self.context, ctypes.byref(out))
         return out
 
 

@@ -140,7 +140,7 @@ def load():
     return library
 
 
-alive = weakref.WeakSet()  # what holds a context: objects with .lib and .context
+alive = weakref.WeakSet()  # what holds a context: objects with .lib, .context and .lock, which a call holds
 
 
 def empty_cache():
@@ -149,5 +149,6 @@ def empty_cache():
     gc.collect()
     _dlpack.sweep()
     for m in list(alive):
-        if m.context:
-            m.lib.an_empty_cache(m.context)
+        with m.lock:
+            if m.context:
+                m.lib.an_empty_cache(m.context)

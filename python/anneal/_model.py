@@ -1,6 +1,7 @@
 """anneal.load: a model of an archive over arrays of any library that has DLPack; PyTorch is not needed."""
 import ctypes as c
 import math
+import threading
 import warnings
 
 from ._dlpack import BYTES, Borrowed, Result
@@ -17,11 +18,12 @@ DEFAULTS = {  # of torch.optim
 class Model:
     """y = model(x): the program for evaluation, over arrays that have __dlpack__ and are read where they lie; model(x, out=y) writes into y.
     loss = model.step(x, y, lr=1e-3): one update of its parameters, of a model whose first result is the loss. state_dict() has the
-    parameters and buffers."""
+    parameters and buffers. Threads may share a model: their calls run one after the other."""
+
+    _file = context = _model = None  # a constructor that failed has nothing to close
 
     def __init__(self, path, threads=0, seed=1):
-        self.lib, self._why = library(), c.create_string_buffer(WHY_BYTES)
-        self._file = self.context = self._model = None
+        self.lib, self._why, self.lock = library(), c.create_string_buffer(WHY_BYTES), threading.RLock()
         self._file = self.lib.an_import_open(str(path).encode(), self._why)
         if not self._file or self.lib.an_import_check(self._file, self._why) != 0:
             self._fail(ValueError)
@@ -55,19 +57,25 @@ class Model:
         raise kind(sentence)
 
     def close(self):
-        if self._model:
-            self.lib.an_import_release(self._model)
-        if self.context:
-            self.lib.an_close(self.context)
-        if self._file:
-            self.lib.an_import_close(self._file)
-        self._model = self.context = self._file = None
+        if not self._file:
+            return
+        with self.lock:
+            if self._model:
+                self.lib.an_import_release(self._model)
+            if self.context:
+                self.lib.an_close(self.context)
+            if self._file:
+                self.lib.an_import_close(self._file)
+            self._model = self.context = self._file = None
 
     __del__ = close
 
-    def _taken(self, inputs):
+    def _open(self):
         if not self._model:
             raise RuntimeError("the model is closed")
+
+    def _taken(self, inputs):
+        self._open()
         if len(inputs) != self._n:
             raise TypeError(f"the model takes {self._n} arrays, not {len(inputs)}")
         held = [Borrowed(x) for x in inputs]
@@ -75,7 +83,11 @@ class Model:
 
     def __call__(self, *inputs, out=None, train=False):
         """One array, or a tuple of them. `out`: an array or a tuple of arrays, which take the results. train: the program for training
-        (dropout, batch norm by the batch); the model's buffers stay as they are."""
+        (dropout, batch norm by the batch), which changes the model's buffers (running statistics) as PyTorch's train() does."""
+        with self.lock:
+            return self._call(inputs, out, train)
+
+    def _call(self, inputs, out, train):
         held, given = self._taken(inputs)
         results = (Array * max(1, self._n_out))()
         self.lib.an_import_call_mode(self._model, 0 if train else 1)
@@ -104,9 +116,13 @@ class Model:
         unknown = [k for k in options if k not in DEFAULTS[optimizer]]
         if unknown:
             raise ValueError(f"{', '.join(unknown)}: no option of {optimizer}; there are {', '.join(DEFAULTS[optimizer])}")
+        o = {**DEFAULTS[optimizer], **options}
+        with self.lock:
+            return self._step(inputs, optimizer, lr, clip, o)
+
+    def _step(self, inputs, optimizer, lr, clip, o):
         if self._optimizer not in (None, optimizer):
             raise ValueError(f"this model's updates are those of {self._optimizer}")
-        o = {**DEFAULTS[optimizer], **options}
         held, given = self._taken(inputs)
         beta1, beta2 = o.get("betas", (0.0, 0.0))
         u = Update(optimizer.encode(), lr, beta1, beta2, o.get("eps", 0.0), o["weight_decay"], o.get("momentum", 0.0), o.get("dampening", 0.0), clip,
@@ -121,14 +137,16 @@ class Model:
     def state_dict(self):
         """Copies of the parameters and buffers, by name (tied ones once): arrays that have __dlpack__. Integers are int32."""
         state, entry = {}, Persist()
-        for i in range(self.lib.an_persist_count(self.context)):
-            self._check(self.lib.an_persist_get(self.context, i, c.byref(entry)))
-            if entry.kind == 1 or entry.name.startswith(b"."):  # moments, and the calls' own arrays (pt2_call.c)
-                continue
-            r = Result(entry.shape.dim[:entry.shape.rank], entry.dtype)
-            n = BYTES[entry.dtype] * math.prod(r.shape)
-            self._check(self.lib.an_persist_read(self.context, i, r.address, n))
-            state[entry.name.decode()] = r
+        with self.lock:
+            self._open()
+            for i in range(self.lib.an_persist_count(self.context)):
+                self._check(self.lib.an_persist_get(self.context, i, c.byref(entry)))
+                if entry.kind == 1 or entry.name.startswith(b"."):  # moments, and the calls' own arrays (pt2_call.c)
+                    continue
+                r = Result(entry.shape.dim[:entry.shape.rank], entry.dtype)
+                n = BYTES[entry.dtype] * math.prod(r.shape)
+                self._check(self.lib.an_persist_read(self.context, i, r.address, n))
+                state[entry.name.decode()] = r
         return state
 
     def _check(self, status):
@@ -138,14 +156,17 @@ class Model:
     def counts(self):
         """Calls, copies of inputs, launches and bytes of the last plan."""
         out = Counts()
-        self.lib.an_import_call_counts(self._model, c.byref(out))
+        with self.lock:
+            self._open()
+            self.lib.an_import_call_counts(self._model, c.byref(out))
         return {n: getattr(out, n) for n, _ in Counts._fields_}
 
     def memory(self):
         """Bytes that the model's context holds now and held at most."""
         out = Memory()
-        if self.context:
-            self.lib.an_memory_read(self.context, c.byref(out))
+        with self.lock:
+            if self.context:
+                self.lib.an_memory_read(self.context, c.byref(out))
         return out
 
 

@@ -6,6 +6,7 @@ import math
 import torch
 
 from ._context import DTYPES, Model
+from ._dlpack import Borrowed
 from ._graph import Unsupported
 from ._library import BF16, F32, INPUT, Array, Persist, Place, Policy, Result, Update
 from .export import free_first_axis, members, program
@@ -124,7 +125,11 @@ class Step:
     # ---- a call
 
     def _fill(self, tensors):
-        for a, t in zip(self._inputs, tensors):
+        for i, t in enumerate(tensors):
+            if isinstance(t, Borrowed):
+                self._inputs[i] = t.array
+                continue
+            a = self._inputs[i]
             if t.dtype not in DTYPES or t.device.type != "cpu":
                 raise Unsupported(f"an input of {t.dtype} on {t.device}")
             a.data, a.dtype, a.rank = t.data_ptr() if t.numel() else None, DTYPES[t.dtype], t.dim()
@@ -145,14 +150,15 @@ class Step:
             if t.data_ptr() != at:
                 raise RuntimeError(f"{name} lies in other memory than when the step was made: make a new step after model.to() and "
                                    "the like, and write values in place (load_state_dict does)")
-        tensors = [x if torch.is_tensor(x) else torch.from_dlpack(x) for x in inputs if hasattr(x, "__dlpack__")]
+        tensors = [x if torch.is_tensor(x) else Borrowed(x) for x in inputs if hasattr(x, "__dlpack__")]
         if len(tensors) != len(inputs) or len(tensors) != self._lib.an_import_count(self._plan.file, INPUT):
             raise TypeError(f"step takes {self._lib.an_import_count(self._plan.file, INPUT)} tensors, as in the example")
-        self._fill(tensors)
         result = Result()
-        self._call(result)
-        self.norm = result.norm
-        self.updates += math.isfinite(result.norm)
+        with self._plan.lock:
+            self._fill(tensors)
+            self._call(result)
+            self.norm = result.norm
+            self.updates += math.isfinite(result.norm)
         return torch.tensor(result.loss)
 
     # ---- the optimizer's state
@@ -168,10 +174,11 @@ class Step:
 
     def state_dict(self):
         """A copy of the moments, and how many updates there were."""
-        state = {"updates": self.updates}
-        for i, name, t in self._moments():
-            self._check(self._lib.an_persist_read(self._plan.context, i, t.data_ptr(), t.numel() * t.element_size()))
-            state[name] = t
+        with self._plan.lock:
+            state = {"updates": self.updates}
+            for i, name, t in self._moments():
+                self._check(self._lib.an_persist_read(self._plan.context, i, t.data_ptr(), t.numel() * t.element_size()))
+                state[name] = t
         return state
 
     def load_state_dict(self, state):
@@ -182,10 +189,11 @@ class Step:
         for _, name, t in mine:
             if state[name].shape != t.shape:
                 raise ValueError(f"{name} is {tuple(state[name].shape)}, not {tuple(t.shape)}")
-        for i, name, t in mine:
-            t.copy_(state[name])
-            self._check(self._lib.an_persist_write(self._plan.context, i, t.data_ptr(), t.numel() * t.element_size()))
-        self.updates = int(state["updates"])
+        with self._plan.lock:
+            for i, name, t in mine:
+                t.copy_(state[name])
+                self._check(self._lib.an_persist_write(self._plan.context, i, t.data_ptr(), t.numel() * t.element_size()))
+            self.updates = int(state["updates"])
 
     def counts(self):
         """Calls, copies of inputs, launches and bytes of the plan."""

@@ -70,6 +70,10 @@ class Plan(Model):
         self.strides = strides
 
     def __call__(self, tensors):
+        with self.lock:
+            return self._call(tensors)
+
+    def _call(self, tensors):
         self.plan(tensors)
         results = [torch.empty_strided(*f[:2], dtype=f[2]) for f in self.form]
         for a, t in zip(self.inputs, tensors):
@@ -154,7 +158,8 @@ class Graph:
                 wanted = [self._wanted(text, node) for node in self.computed]
                 plan = Plan(self.name, text.build(self.inputs, self.computed), wanted) if self.computed else None
                 if plan and not self.symbols:  # what only building finds out, before anything runs
-                    plan.plan([n.meta["val"] for n in self.inputs])
+                    with plan.lock:
+                        plan.plan([n.meta["val"] for n in self.inputs])
                 self.plans[values] = Call(self, plan, text)
             except Unsupported as e:
                 if not self.fallback:

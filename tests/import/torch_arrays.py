@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 import zipfile
 
@@ -212,12 +213,201 @@ def what_is_given_and_taken_is_freed():
         mine(x).__dlpack__()  # a capsule that nobody takes
         del t
     gc.collect()
+    assert len(_dlpack._given) <= before + 1, len(_dlpack._given)  # the last of them is freed when there is another
+    held = mine(x).__dlpack__()
+    _dlpack.sweep()
+    assert torch.from_dlpack(held).shape == (8, 64)  # a capsule that is held is kept
+    del held
+    _dlpack.sweep()
+    gc.collect()
     assert len(_dlpack._given) == before, len(_dlpack._given)
     held = mine.memory().requested_bytes
     anneal.empty_cache()
     assert mine.memory().requested_bytes < held
     mine(x)
     assert mine.memory().requested_bytes == held
+
+
+class Named(nn.Module):
+    """Modules named as the arrays of a call once were."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(6, 3)
+        self.add_module("in", nn.ParameterList([nn.Parameter(torch.randn(6))]))
+
+    def forward(self, x):
+        return self.out(x * getattr(self, "in")[0])
+
+
+@test
+def a_module_may_be_named_in_or_out():
+    model = Named()
+    mine = anneal.load(archive(model, torch.randn(5, 6)))
+    for n in (5, 7):
+        mine(torch.randn(n, 6))
+        state = mine.state_dict()
+        assert sorted(state) == sorted(model.state_dict()), list(state)
+        for k, v in state.items():
+            assert torch.equal(torch.from_dlpack(v), model.state_dict()[k])
+
+
+@test
+def an_array_of_another_dtype_is_refused_and_nothing_remains():
+    x, ids = torch.randn(5, 6), torch.randint(0, 9, (5, 3))
+    mine = anneal.load(archive(Classes(), (ids, x)))
+    for bad in (x.float(), x.half(), x.bfloat16(), x.int(), x.long(), x > 0):
+        refused(lambda: mine(ids, bad), "input 1", "x, is", str(bad.dtype)[6:], "takes float64")
+    for bad in (x[:, :3], x[:, :3].float(), ids > 0):
+        refused(lambda: mine(bad, x), "input 0", "ids, is", "takes int64")
+    for good in (ids, ids.int(), ids.byte()):
+        assert mine(good, x)[0].shape == (5, 4)
+    loss, (x, y) = Loss(), (torch.randn(6, 5), torch.randint(0, 3, (6,)))
+    mine = anneal.load(archive(loss, (x, y)))
+    refused(lambda: mine.step(x.float(), y), "float32", "takes float64")
+    assert abs(mine.step(x, y) - float(loss(x, y))) < 1e-12
+    step, want = anneal.torch.step(loss, (x, y)), loss(x, y)
+    refused(lambda: step(x.float(), y), "float32", "takes float64")
+    assert torch.allclose(step(x, y), want)
+
+
+class Axes(nn.Module):
+    """Results whose batch axis is the last, is twice as long, and is not there."""
+
+    def forward(self, x):
+        return x.t().contiguous(), torch.cat([x, x]), x.mean(0), (x + 1).t()
+
+
+@test
+def the_batch_may_be_any_axis_of_a_result():
+    for first in (5, 7):
+        mine = anneal.load(archive(Axes(), torch.randn(5, 6)))
+        for n in (first, 5, 3, 5):
+            x = torch.randn(n, 6)
+            for g, w in zip(mine(x), Axes()(x)):
+                assert torch.allclose(torch.from_dlpack(g), w)
+
+
+@test
+def a_closed_model_says_so():
+    mine = anneal.load(archive(Loss(), (torch.randn(6, 5), torch.randint(0, 3, (6,)))))
+    x, y = torch.randn(6, 5), torch.randint(0, 3, (6,))
+    mine(x, y)
+    mine.close()
+    mine.close()
+    for f in (mine.counts, mine.state_dict, lambda: mine(x, y), lambda: mine.step(x, y)):
+        refused(f, "the model is closed")
+    assert mine.memory().requested_bytes == 0
+
+
+@test
+def a_constructor_that_failed_leaves_no_second_exception():
+    seen, before = [], sys.unraisablehook
+    sys.unraisablehook = seen.append
+    try:
+        refused(lambda: anneal.load("model.pt2", device="cuda"), "device")
+        refused(lambda: anneal.load("model.pt2", threads="2"), "")
+        refused(lambda: anneal.load("/nowhere/model.pt2"), "model.pt2")
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+    assert not seen, seen
+
+
+@test
+def threads_share_a_model_beside_empty_cache_and_close():
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4)).eval()
+    mine, wrong, done = anneal.load(archive(model, torch.randn(32, 64))), [], []
+
+    def calls():
+        try:
+            for _ in range(30):
+                x = torch.randn(32, 64)
+                if not torch.allclose(torch.from_dlpack(mine(x)), model(x)):
+                    wrong.append("another result")
+        except Exception as e:
+            wrong.append(str(e))
+        done.append(1)
+    threads = [threading.Thread(target=calls) for _ in range(3)]
+    for t in threads:
+        t.start()
+    while len(done) < 3:
+        anneal.empty_cache()
+        mine.counts(), mine.memory(), mine.state_dict()
+    assert not wrong, wrong[:3]
+    done.clear()
+    last = threading.Thread(target=calls)
+    last.start()
+    mine.close()
+    last.join()
+    assert wrong in ([], ["the model is closed"]), wrong
+
+
+@test
+def a_step_refuses_negative_steps():
+    if not numpy:
+        return
+    model, (x, y) = nn.Linear(5, 3), (torch.randn(6, 5), torch.randint(0, 3, (6,)))
+    step = anneal.torch.step(model, (x, y), loss=F.cross_entropy)
+    refused(lambda: step(x.numpy()[::-1], y), "steps not negative")
+    refused(lambda: step(x, y.numpy()[::-1]), "steps not negative")
+    first = F.cross_entropy(model(x), y)
+    assert torch.allclose(step(x.numpy(), y.numpy()), first)
+
+
+@test
+def an_exception_outlives_a_capsule_that_it_leaves_behind():
+    if not numpy:
+        return
+
+    class Half(nn.Module):
+        def forward(self, x):
+            return x.to(torch.bfloat16)
+    mine, x = anneal.load(archive(Half(), torch.randn(5, 6))), torch.randn(5, 6)
+    gc.collect()
+    _dlpack.sweep()
+    before = len(_dlpack._given)
+    for _ in range(20):
+        refused(lambda: numpy.from_dlpack(mine(x)), "dtype")  # NumPy has no bfloat16
+    _dlpack.sweep()
+    assert len(_dlpack._given) == before, len(_dlpack._given)
+
+
+@test
+def the_program_for_training_changes_buffers_and_that_for_evaluation_does_not():
+    model, example = Classes(), given()
+    mine = anneal.load(archive(model, example))
+
+    def buffers():
+        return {k: torch.from_dlpack(v) for k, v in mine.state_dict().items() if k.startswith("norm.") and k.count("_")}
+    start = buffers()
+    mine(*example)
+    assert all(torch.equal(v, start[k]) for k, v in buffers().items()) and len(start) == 3
+    mine(*example, train=True)
+    model.train()(*example)
+    want = model.state_dict()
+    for k, v in buffers().items():
+        assert not torch.equal(v, start[k]) and torch.allclose(v.double(), want[k].double()), k
+
+
+@test
+def the_lines_of_the_document_run():
+    path = os.path.join(os.path.dirname(__file__), "../../docs/import.md")
+    if not numpy or not os.path.exists(path):
+        return
+    with open(path) as f:
+        lines = f.read().split("## Arrays of any library\n")[1].split("```")[1].split("\n", 1)[1]
+    model = Loss().float()
+    x, y = torch.ones(8, 5), torch.zeros(8, dtype=torch.int64)
+    folder = os.path.dirname(archive(model, (x.float(), y)))
+    here = os.getcwd()
+    try:
+        os.chdir(folder)
+        names = {}
+        exec(compile(lines, "docs/import.md", "exec"), names)
+    finally:
+        os.chdir(here)
+    assert abs(names["loss"] - float(model(x.float(), y))) < 1e-5 and sorted(names["weights"]) == sorted(model.state_dict())
 
 
 @test
