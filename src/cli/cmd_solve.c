@@ -95,7 +95,8 @@ static an_status print_answers(an_err *err, const tracer *t, const an_answers *a
     if (args->json) an_text_puts(&out, "]");
     AN_TRY(an_print_line(err, &out));
     if (broken && !args->quiet)
-        an_say("%lld of %lld answers break a rule or change a given digit", (long long)broken, (long long)t->b->n);
+        an_say("%lld of %lld answers %s", (long long)broken, (long long)t->b->n,
+               maze ? "are no path from S to G, or change the maze" : "break a rule or change a given digit");
     return AN_OK;
 }
 

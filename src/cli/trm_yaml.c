@@ -133,7 +133,10 @@ static an_status put_map(an_err *err, reader *r, const char *prefix, yaml_node_t
                 value = text_of(find(r, map, other));
             if (!value) return bad(err, r, node, "${.key} names no key of this mapping");
         }
-        if (!value || !*value || is_null(value)) continue; /* as if not there */
+        const bool none = !value || !*value || is_null(value);
+        if (none && strcmp(key, "eval_interval") != 0)
+            continue; /* as if not there; of evaluations null says that there are none between */
+        if (none) value = "null";
         AN_TRY(put(err, r, key, value));
     }
     return AN_OK;

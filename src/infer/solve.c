@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const char maze_characters[] = "# SGo"; /* of tokens 1 to 5 */
+enum { OPEN = 2, START, GOAL, PATH };
 
 /* ---- boards as text */
 
@@ -122,10 +123,50 @@ void an_board_put(const an_boards *b, const int32_t *token, an_text *out)
     }
 }
 
+/* Of the cells beside `at` those that the answer's path goes on to, at most 4; its ends count. */
+static int neighbours_on_path(const an_boards *b, const int32_t *answer, int64_t at, int64_t *out)
+{
+    const int64_t row = at / b->side, column = at % b->side;
+    const int64_t next[4] = {row > 0 ? at - b->side : -1, row + 1 < b->side ? at + b->side : -1,
+                             column > 0 ? at - 1 : -1, column + 1 < b->side ? at + 1 : -1};
+    int n = 0;
+    for (int i = 0; i < 4; i++)
+        if (next[i] >= 0 && answer[next[i]] >= START) out[n++] = next[i];
+    return n;
+}
+
+/* Whether the answer is the board with a path of o from its S to its G: an end has one neighbour on it, every other cell of it two, and
+ * what is walked from S is all of it. */
+static bool maze_holds(const an_boards *b, const int32_t *board, const int32_t *answer)
+{
+    int64_t start = -1, ends = 0, on_path = 0, next[4];
+    for (int64_t i = 0; i < cells_of(b); i++) {
+        const bool kept =
+            board[i] == answer[i] || (board[i] == OPEN && answer[i] == PATH) || (board[i] == PATH && answer[i] == OPEN);
+        if (!kept) return false;
+        if (answer[i] == START) start = i;
+        const bool end = answer[i] == START || answer[i] == GOAL;
+        ends += end;
+        on_path += answer[i] >= START;
+        if (answer[i] >= START && neighbours_on_path(b, answer, i, next) != (end ? 1 : 2)) return false;
+    }
+    if (start < 0 || ends != 2) return false;
+    int64_t walked = 1;
+    for (int64_t at = start, from = -1; walked <= on_path; walked++) {
+        const int n = neighbours_on_path(b, answer, at, next);
+        const int64_t to = next[0] != from ? next[0] : n > 1 ? next[1] : -1;
+        if (to < 0) break;
+        from = at;
+        at = to;
+        if (answer[at] == GOAL) return walked + 1 == on_path;
+    }
+    return false;
+}
+
 bool an_board_holds(const an_boards *b, const int32_t *board, const int32_t *answer)
 {
     uint8_t digit[AN_SUDOKU_CELLS];
-    if (b->kind != AN_BOARD_SUDOKU) return true;
+    if (b->kind == AN_BOARD_MAZE) return maze_holds(b, board, answer);
     for (int64_t i = 0; i < cells_of(b); i++) {
         const bool kept = board[i] == 1 || board[i] == answer[i];
         if (!kept || answer[i] < 2 || answer[i] > b->side + 1) return false;

@@ -25,7 +25,8 @@ an_status an_boards_read(an_err *err, const an_session *r, const char *name, con
 void an_boards_free(an_boards *b);
 /* A board as text: a Sudoku on one line, a maze on `side` lines; no newline at the end. */
 void an_board_put(const an_boards *b, const int32_t *token, an_text *out);
-/* Whether a Sudoku's answer keeps the board's digits and the rules. True for mazes. */
+/* Whether a Sudoku's answer keeps the board's digits and the rules, or that to a maze is the maze with a path of o from S to G that has no
+ * shorter way between its own cells. */
 bool an_board_holds(const an_boards *b, const int32_t *board, const int32_t *answer);
 
 typedef struct an_solve_options {

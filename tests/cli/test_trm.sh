@@ -154,6 +154,12 @@ code_is 0; equal "$(state_hash again)" "$(state_hash late)" "a run by the all_co
 # shellcheck disable=SC2086
 run pretrain.py 'data_paths=[four1]' eval_interval=null epochs=20 global_batch_size=20 $little run_name= project_name=null
 code_is 0; equal "$(echo checkpoints/Four1-ACT-torch/trm-*/step_*.safetensors | sed 's/trm-[^/]*/trm/')" checkpoints/Four1-ACT-torch/trm/step_40.safetensors "one interval, and names that are not given"
+printf 'data_paths: [four1]\nepochs: 20\neval_interval: null\nglobal_batch_size: 20\n' >config/whole.yaml
+# shellcheck disable=SC2086
+run pretrain.py --config-path config --config-name whole $little out=whole
+code_is 0; equal "$(echo whole/step_*.safetensors)" whole/step_40.safetensors "one interval by a file's null"
+run pretrain.py 'data_paths=[four1]' epochs=3 eval_interval=2 global_batch_size=20
+code_is 1; says stderr "take a divisor of the epochs, 3 for one pass"
 # shellcheck disable=SC2086
 run plan sudoku_4x4 data=four1 batch_size=20 epochs=1000000000000 epochs_per_pass=1 eval_epochs=1000000000000 $little
 code_is 0

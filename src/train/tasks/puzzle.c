@@ -168,8 +168,10 @@ static an_status check_passes(an_err *err, const an_train_config *c, const char 
 {
     const int64_t per_pass = settings_of(c)->epochs_per_pass;
     if (epochs % per_pass == 0) return AN_OK;
-    return an_fail(err, AN_E_USAGE, "%s=%lld epochs_per_pass=%lld: not a whole number of passes", key,
-                   (long long)epochs, (long long)per_pass);
+    return an_fail(err, AN_E_USAGE,
+                   "%s=%lld epochs_per_pass=%lld: not a whole number of passes; eval_interval= of pretrain sets both "
+                   "the passes and the evaluations: take a divisor of the epochs, %lld for one pass",
+                   key, (long long)epochs, (long long)per_pass, (long long)epochs);
 }
 
 /* Updates in so many epochs over the files. */
