@@ -205,6 +205,24 @@ an_status an_ckpt_check(an_err *err, const char *path)
                                          : "not a regular file");
 }
 
+/* The newest step_N of a folder that another program's run left, without an ending; "" in out: there is none. */
+static an_status find_without_ending(an_err *err, const char *dir, char out[AN_CKPT_PATH_BYTES])
+{
+    int64_t newest = -1;
+    an_status status = AN_OK;
+    *out = 0;
+    DIR *d = opendir(dir);
+    if (!d) return an_fail(err, AN_E_IO, "%s: %s; name a run folder or a checkpoint file", dir, strerror(errno));
+    for (struct dirent *e; status == AN_OK && (e = readdir(d)) != NULL;) {
+        const int64_t step = step_of(e->d_name, strlen(e->d_name));
+        if (step <= newest) continue;
+        newest = step;
+        status = make_path(err, dir, e->d_name, "", out);
+    }
+    closedir(d);
+    return status;
+}
+
 an_status an_ckpt_find(an_err *err, const char *run_or_file, bool best, char out[AN_CKPT_PATH_BYTES])
 {
     struct stat info;
@@ -225,9 +243,16 @@ an_status an_ckpt_find(an_err *err, const char *run_or_file, bool best, char out
         if (!best && list[i].step >= 0 && !(found && found->step == STEP_LAST))
             found = &list[i]; /* sorted: the newest stays */
     }
+    char dir[AN_CKPT_PATH_BYTES]; /* out may be run_or_file */
+    snprintf(dir, sizeof dir, "%s", run_or_file);
     if (found) memcpy(out, found->path, sizeof found->path);
     free(list);
     if (found) return an_ckpt_check(err, out);
+    if (!best && n == 0) {
+        AN_TRY(find_without_ending(err, dir, out));
+        if (*out) return an_ckpt_check(err, out);
+        run_or_file = dir;
+    }
     return an_fail(err, AN_E_IO, "%s: the folder has no %s checkpoint%s", run_or_file, best ? "best" : "last or step_N",
                    n > 0 ? "; it has others" : "; has the run saved one yet?");
 }

@@ -66,7 +66,8 @@ typedef struct an_ckpt_entry {
 /* The checkpoints of a folder: best, last, then numbered ones by step. free(*out). */
 an_status an_ckpt_list(an_err *err, const char *dir, an_ckpt_entry **out, size_t *n);
 
-/* A file is itself. A folder means its last checkpoint, else its newest numbered one; with `best`, its best one. */
+/* A file is itself. A folder means its last checkpoint, else its newest numbered one; with `best`, its best one. Where it has none of ours, the
+ * newest step_N without an ending, as TinyRecursiveModels saves it. */
 an_status an_ckpt_find(an_err *err, const char *run_or_file, bool best, char out[AN_CKPT_PATH_BYTES]);
 
 /* Whether a checkpoint found in a folder is a regular file and no link. */

@@ -82,6 +82,13 @@ for layout in torch torch_compiled; do # all_config.yaml has what shapes do not 
     cmp -s "$dir/a/all_config.yaml" "$dir/checkpoints/Sudoku-ACT-torch/trm/all_config.yaml" || fault "the run's own all_config.yaml is another"
     run solve "$dir/checkpoints/Sudoku-ACT-torch/trm/step_9" "$dir/boards"
     code_is 0; cmp -s "$dir/stdout" "$dir/own.answers" || fault "layout=$layout has other answers"
+    cp "$dir/checkpoints/Sudoku-ACT-torch/trm/step_9" "$dir/checkpoints/Sudoku-ACT-torch/trm/step_10"
+    run solve "$dir/checkpoints/Sudoku-ACT-torch/trm" "$dir/boards"
+    code_is 0; cmp -s "$dir/stdout" "$dir/own.answers" || fault "layout=$layout: the folder has other answers"
+    printf damage >"$dir/checkpoints/Sudoku-ACT-torch/trm/step_10"
+    run solve "$dir/checkpoints/Sudoku-ACT-torch/trm" "$dir/boards"
+    says stderr "trm/step_10"
+    rm "$dir/checkpoints/Sudoku-ACT-torch/trm/step_10"
 done
 run inspect "$dir/checkpoints/Sudoku-ACT-torch/trm/step_9"
 says stdout "_orig_mod.model.inner.q_head.bias"
