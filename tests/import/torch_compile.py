@@ -196,7 +196,7 @@ def constant_masks_of_causal_form_are_themselves_where_attention_is_a_formula():
         def f(q, k, v):
             last, key = torch.arange(T)[:, None] + S - T, torch.arange(S)
             return F.scaled_dot_product_attention(q, k, v, attn_mask=(key <= last) & (key > last - window), scale=scale)
-        q, k, v = torch.randn(1, 2, T, 8), torch.randn(1, 2, S, 8), torch.randn(1, 2, S, width)
+        q, k, v = (torch.randn(1, 2, *shape).float() for shape in ((T, 8), (S, 8), (S, width)))
         assert torch.allclose(compiled(f)(q, k, v), f(q.double(), k.double(), v.double()).float(), atol=1e-5), (T, S, width, scale, window)
 
 
