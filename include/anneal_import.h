@@ -112,8 +112,9 @@ AN_API an_status an_import_call_plan(an_import_model *m, const an_import_array *
 /* Runs the graph as a function: reads in[], writes out[], stored as an_import_call_plan says or in another
  * order of axes without gaps. On the CPU both are read and written in place (an_bind): an input whose elements are dense
  * in any order of its axes, or one number repeated, is not copied; integers are, as int32, and
- * elements that are not aligned to their size. Results must not overlap each
- * other or an input. A call draws other random numbers than the one before. The context's step ends with it. */
+ * elements that are not aligned to their size. An input of another dtype than the graph's is refused (AN_E_DTYPE), but
+ * integers of 32 and 64 bits and uint8 stand for each other. Results must not overlap each other or an input. A call
+ * draws other random numbers than the one before. The context's step ends with it. */
 AN_API an_status an_import_call(an_import_model *m, const an_import_array *in, const an_import_array *out,
                                 char why[AN_IMPORT_WHY]);
 /* Which graph an_import_call and an_import_call_plan run from now on: that for training, unless this says otherwise. */
