@@ -420,7 +420,11 @@ static an_status recover(an_err *err, an_device *d, const an_err *why, failure_k
 {
     an_mtl_run *r = run_of(d, d->ended + 1);
     AN_TRY(wait_since(err, d, d->ended + 1, limit));
-    if (committed(d, r)) return was_left_out(d, d->ended + 2) ? repeat_from(err, d, d->ended + 2) : AN_OK;
+    if (committed(d, r)) {
+        if (d->ended + 1 == d->tickets)
+            reset_chain(d); /* else a step behind has gone on with it, or failed and will repair it */
+        return was_left_out(d, d->ended + 2) ? repeat_from(err, d, d->ended + 2) : AN_OK;
+    }
     if (!r->failing_since) r->failing_since = an_seconds();
     const an_status status = check_repeatable(err, d, r, why->text, kind);
     r->attempts++;
