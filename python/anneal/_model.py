@@ -1,11 +1,11 @@
 """anneal.load: a model of an archive over arrays of any library that has DLPack; PyTorch is not needed."""
 import ctypes as c
 import math
-import threading
 import warnings
 
 from ._dlpack import BYTES, Borrowed, Result
-from ._library import INPUT, OUTPUT, WHY_BYTES, Array, Counts, Memory, Options, Persist, Update, alive, library
+from ._handle import Handle
+from ._library import INPUT, OUTPUT, Array, Counts, Persist, Update, alive
 from ._library import Result as StepResult
 
 DEFAULTS = {  # of torch.optim
@@ -15,63 +15,32 @@ DEFAULTS = {  # of torch.optim
 }
 
 
-class Model:
+class Model(Handle):
     """y = model(x): the program for evaluation, over arrays that have __dlpack__ and are read where they lie; model(x, out=y) writes into y.
     loss = model.step(x, y, lr=1e-3): one update of its parameters, of a model whose first result is the loss. state_dict() has the
     parameters and buffers. Threads may share a model: their calls run one after the other."""
 
-    _file = context = _model = None  # a constructor that failed has nothing to close
-
     def __init__(self, path, threads=0, seed=1):
-        self.lib, self._why, self.lock = library(), c.create_string_buffer(WHY_BYTES), threading.RLock()
-        self._file = self.lib.an_import_open(str(path).encode(), self._why)
-        if not self._file or self.lib.an_import_check(self._file, self._why) != 0:
-            self._fail(ValueError)
-        self.lib.an_import_note(self._file, self._why)
-        if self._why.value:
-            warnings.warn(self._sentence(), stacklevel=3)
-        options = Options(device=b"cpu", seed=seed, threads=threads, recompute=b"off")
-        self.context = self.lib.an_open_sized(c.byref(options), c.sizeof(options))
-        sentence = self.lib.an_error(self.context) if self.context else b"no memory for a context"
-        if sentence:
-            self.close()
-            raise RuntimeError(sentence.decode())
-        self._model = self.lib.an_import_declare(self._file, self.context, self._why)
-        if not self._model:
-            self._fail(ValueError)
+        super().__init__()
+        self.file = self.lib.an_import_open(str(path).encode(), self.why)
+        self.check(ValueError)
+        self.lib.an_import_note(self.file, self.why)
+        if self.why.value:
+            warnings.warn(self.sentence(), stacklevel=3)
+        self.bind(self.lib.an_import_declare, ValueError, threads, seed)
         self.lib.an_params_decay(self.context, b"*", True)  # as torch.optim decays: biases too
-        if self.lib.an_import_fill(self._model, self._why) != 0:
+        if self.lib.an_import_fill(self.model, self.why) != 0:
             self._fail(ValueError)
-        self._n = self.lib.an_import_count(self._file, INPUT)
-        self._n_out = self.lib.an_import_count(self._file, OUTPUT)
+        self._n = self.lib.an_import_count(self.file, INPUT)
+        self._n_out = self.lib.an_import_count(self.file, OUTPUT)
         alive.add(self)
         self._optimizer, self.updates, self.norm = None, 0, math.nan
 
-    def _sentence(self):
-        return self._why.value.decode(errors="replace")
-
     def _fail(self, kind):
-        sentence = self._sentence()
-        if not self._model:
-            self.close()
-        raise kind(sentence)
-
-    def close(self):
-        if not self._file:
-            return
-        with self.lock:
-            if self._model:
-                self.lib.an_import_release(self._model)
-            if self.context:
-                self.lib.an_close(self.context)
-            if self._file:
-                self.lib.an_import_close(self._file)
-            self._model = self.context = self._file = None
-
-    __del__ = close
+        raise kind(self.sentence())
 
     def _open(self):
-        if not self._model:
+        if not self.model:
             raise RuntimeError("the model is closed")
 
     def _taken(self, inputs):
@@ -90,8 +59,8 @@ class Model:
     def _call(self, inputs, out, train):
         held, given = self._taken(inputs)
         results = (Array * max(1, self._n_out))()
-        self.lib.an_import_call_mode(self._model, 0 if train else 1)
-        if self.lib.an_import_call_plan(self._model, given, results, self._why) != 0:
+        self.lib.an_import_call_mode(self.model, 0 if train else 1)
+        if self.lib.an_import_call_plan(self.model, given, results, self.why) != 0:
             self._fail(ValueError)
         named = [i for i in range(self._n_out) if results[i].dtype >= 0]
         if out is None:
@@ -105,7 +74,7 @@ class Model:
             arrays = [k.array for k in kept]
         for i, a in zip(named, arrays):
             results[i] = a
-        if self.lib.an_import_call(self._model, given, results, self._why) != 0:
+        if self.lib.an_import_call(self.model, given, results, self.why) != 0:
             self._fail(ValueError)
         return made[0] if len(made) == 1 else tuple(made)
 
@@ -128,7 +97,7 @@ class Model:
         u = Update(optimizer.encode(), lr, beta1, beta2, o.get("eps", 0.0), o["weight_decay"], o.get("momentum", 0.0), o.get("dampening", 0.0), clip,
                    int(o.get("nesterov", False)), self.updates + 1)
         result = StepResult()
-        if self.lib.an_import_step(self._model, given, c.byref(u), c.byref(result), self._why) != 0:
+        if self.lib.an_import_step(self.model, given, c.byref(u), c.byref(result), self.why) != 0:
             self._fail(ValueError)
         self._optimizer, self.norm = optimizer, result.norm
         self.updates += math.isfinite(result.norm)
@@ -158,16 +127,8 @@ class Model:
         out = Counts()
         with self.lock:
             self._open()
-            self.lib.an_import_call_counts(self._model, c.byref(out))
+            self.lib.an_import_call_counts(self.model, c.byref(out))
         return {n: getattr(out, n) for n, _ in Counts._fields_}
-
-    def memory(self):
-        """Bytes that the model's context holds now and held at most."""
-        out = Memory()
-        with self.lock:
-            if self.context:
-                self.lib.an_memory_read(self.context, c.byref(out))
-        return out
 
 
 def load(path, **options):
