@@ -336,22 +336,29 @@ static void exact_mode_gives_the_bits_of_the_cpu_template(void **state)
     expect_bits_of_the_cpu((attn_case){.B = 1, .H = 2, .T = 91, .S = 131, .D = 24, .causal = 1, .p = 0.2f});
 }
 
+/* Heads of 18, causal, with dropout, in the bits of the CPU. */
+static run build_exact(bool masked, bool windowed)
+{
+    return build((attn_config){.store = KIND_F32,
+                               .mul = KIND_F32,
+                               .exact = 1,
+                               .vec = 1,
+                               .D = 18,
+                               .dc = 16,
+                               .causal = 1,
+                               .dropout = 1,
+                               .forward_threads = 64,
+                               .backward_threads = 32,
+                               .cols = 32,
+                               .bias = masked,
+                               .sliding = windowed},
+                 METAL_3_0);
+}
+
 static void masks_are_added_to_the_scores_with_the_bits_of_the_cpu_template(void **state)
 {
     (void)state;
-    run r = build((attn_config){.store = KIND_F32,
-                                .mul = KIND_F32,
-                                .exact = 1,
-                                .vec = 1,
-                                .D = 18,
-                                .dc = 16,
-                                .causal = 1,
-                                .dropout = 1,
-                                .forward_threads = 64,
-                                .backward_threads = 32,
-                                .cols = 32,
-                                .bias = 1},
-                  METAL_3_0);
+    run r = build_exact(true, false);
     check_case(
         &r, (attn_case){.B = 2, .H = 2, .T = 67, .S = 70, .D = 18, .causal = 1, .n_keys = -1, .p = 0.2f, .masked = 1},
         3e-6);
@@ -365,19 +372,7 @@ static void masks_are_added_to_the_scores_with_the_bits_of_the_cpu_template(void
 static void windows_hide_keys_with_the_bits_of_the_cpu_template(void **state)
 {
     (void)state;
-    run r = build((attn_config){.store = KIND_F32,
-                                .mul = KIND_F32,
-                                .exact = 1,
-                                .vec = 1,
-                                .D = 18,
-                                .dc = 16,
-                                .causal = 1,
-                                .dropout = 1,
-                                .forward_threads = 64,
-                                .backward_threads = 32,
-                                .cols = 32,
-                                .sliding = 1},
-                  METAL_3_0);
+    run r = build_exact(false, true);
     check_case(
         &r,
         (attn_case){.B = 1, .H = 2, .T = 167, .S = 170, .D = 18, .causal = 1, .n_keys = -1, .p = 0.2f, .window = 40},
