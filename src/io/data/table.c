@@ -228,6 +228,24 @@ an_status an_table_read(an_err *err, const an_table *t, int split, int64_t row, 
                    (long long)at, (int)label, (long long)classes);
 }
 
+void an_table_place(const an_table *t, int split, int64_t row, bool labels, an_text *out)
+{
+    const pair *p = find_row(t, split, &row);
+    an_text_printf(out, "%s: row %lld", labels ? p->y_path : p->x_path, (long long)row);
+}
+
+bool an_table_is_labelled(const an_table *t, int split)
+{
+    const int64_t n = an_table_rows(t, split);
+    for (int64_t i = 0; !t->classes && i < n; i++) {
+        int64_t at = i;
+        const pair *p = find_row(t, split, &at);
+        for (int64_t k = 0; k < t->outputs; k++)
+            if (!isnan(an_npy_number(&p->y, at * t->outputs + k))) return true;
+    }
+    return t->classes;
+}
+
 int64_t an_table_draw(const an_table *t, int split, uint64_t seed, uint64_t step, uint64_t s, int64_t per_step)
 {
     return an_draw_row(an_table_rows(t, split), split, seed, step, s, per_step);
