@@ -79,13 +79,20 @@ static void write_held(talk *k, bool end)
     k->held.len = keep;
 }
 
-/* The answer ends at its closing token, at <|endoftext|>, and at an id without text (of a padded vocabulary). */
+static bool is_marker(const an_chat_tokens *c, int32_t id)
+{
+    bool is = id == c->pad || id == c->begin || id == c->end || id == c->sep;
+    for (int role = 0; role < 3; role++) is |= id == c->open[role] || id == c->close[role];
+    return is;
+}
+
+/* The answer ends at its closing token, at <|endoftext|>, at any other token that marks turns (a model that has learnt little goes on
+ * with the user's), and at an id without text (of a padded vocabulary). */
 static bool take_token(void *arg, int64_t text, int32_t id)
 {
     (void)text;
     talk *k = arg;
-    k->ended =
-        id == k->c.end || id == k->c.close[AN_CHAT_ASSISTANT] || id == k->c.pad || id >= an_tokenizer_vocab(k->t);
+    k->ended = is_marker(&k->c, id) || id >= an_tokenizer_vocab(k->t);
     if (k->ended) return false;
     k->status = an_ids_push(k->err, &k->answer, id);
     if (k->status == AN_OK) k->status = an_tokenizer_decode(k->err, k->t, &id, 1, &k->held);

@@ -442,6 +442,7 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
         status = hint_at_data(err, status, began, &c);
     if (status == AN_OK) status = an_task_check(err, c.task, r->data);
     an_st_close(st);
+    if (status == AN_OK) c.max_iters = r->cfg.max_iters; /* epochs= has become updates */
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only && !r->owes_evaluation;
     if (done && is_first) {
         an_run_dir_sweep(c.out); /* a run killed while it wrote its last file has nothing else that would */

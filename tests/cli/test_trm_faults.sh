@@ -116,7 +116,15 @@ cp run/last.safetensors inf.safetensors
 printf '\000\000\200\177' | dd of=inf.safetensors bs=1 seek=$((8 + header + at)) conv=notrunc 2>/dev/null
 run eval inf.safetensors $data --json
 [ "$code" -eq 3 ] || [ "$code" -eq 0 ] || fault "exit code $code of a model with an infinite weight"
-ok "a model with NaN weights is refused by every command that asks it"
+cp -R run received # its settings cannot be written: nothing is
+rm received/all_config.yaml; mkdir received/all_config.yaml
+before=$(cd received && find . -type f ! -name .lock -exec cksum {} + | sort)
+run resume received epochs=3 --quiet
+code_is 2; says stderr "received/all_config.yaml: is not a regular file"; says stderr "out="
+equal "$(cd received && find . -type f ! -name .lock -exec cksum {} + | sort)" "$before" "the files of a run that cannot go on"
+run resume run epochs=3 --quiet
+code_is 0; equal "$(wc -l <run/metrics.jsonl | tr -d ' ')" 3 "updates of a run resumed with epochs=3"
+ok "a model with NaN weights is refused by every command that asks it, and a run that cannot be written stays as it is"
 
 npy() { # npy FILE DESCR SHAPE, the data on standard input
     header="{'descr': '$2', 'fortran_order': False, 'shape': ($3), }"

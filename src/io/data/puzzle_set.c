@@ -134,6 +134,9 @@ static an_status check_part(an_err *err, const an_puzzle_meta *m, an_puzzle_part
     AN_TRY(read_identifiers(err, m, p));
     p->singles = p->puzzles == p->examples;
     for (int64_t i = 0; p->singles && i < p->puzzles; i++) p->singles = p->puzzle_at[i] == i;
+    p->each = p->puzzles > 0 ? p->puzzle_at[1] : 0;
+    for (int64_t i = 1; p->each > 0 && i < p->puzzles; i++)
+        if (p->puzzle_at[i + 1] - p->puzzle_at[i] != p->each) p->each = 0;
     for (int64_t g = 0; g < p->groups; g++)
         if (p->group_at[g] == p->group_at[g + 1])
             return an_fail(err, AN_E_DATA, "%s__group_indices.npy: group %lld has no puzzle", p->path, (long long)g);

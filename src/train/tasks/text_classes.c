@@ -183,19 +183,25 @@ static bool is_npy(const char *path)
 /* Classes that are numbers have their numbers as names. */
 static an_status number_classes(an_err *err, const char *path, text_data *d)
 {
-    int64_t most = -1;
+    int64_t most = -1, row = 0;
     char name[32];
     for (int64_t i = 0; i < d->y.dim[0]; i++) {
         const double y = an_npy_number(&d->y, i);
         if (y < 0 || y >= AN_CLASSES_MOST)
             return an_fail(err, AN_E_DATA, "%s: the label of row %lld is %.0f; classes are 0 to %d", path, (long long)i,
                            y, AN_CLASSES_MOST - 1);
-        most = AN_MAX(most, (int64_t)y);
+        if ((int64_t)y > most) most = (int64_t)y, row = i;
     }
     if (d->classes.n > most) return AN_OK; /* the checkpoint has names for them */
     if (d->whole && d->classes.n > 0)
         return an_fail(err, AN_E_DATA, "%s: a label is %lld, the weights know %d classes", path, (long long)most,
                        d->classes.n);
+    uint8_t *seen = calloc((size_t)most + 1, 1);
+    if (!seen) return an_fail_nomem(err, path, (size_t)most + 1);
+    for (int64_t i = 0; i < d->y.dim[0]; i++) seen[(int64_t)an_npy_number(&d->y, i)] = 1;
+    const an_status status = an_class_numbers_check(err, path, seen, most, row);
+    free(seen);
+    AN_TRY(status);
     an_class_names_free(&d->classes);
     for (int64_t i = 0; i <= most; i++) {
         snprintf(name, sizeof name, "%lld", (long long)i);
