@@ -458,8 +458,9 @@ AN_API an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_te
  * policy. In 16 bits the sum is rounded once, after the bias is added in float32. */
 AN_API an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias);
 
-/* softmax(q k^T * scale + mask) v. q [B,H,T,D], k v [B,H,S,D]; scale 0 means 1/sqrt(D); causal: query i sees key j <= i
- * + S - T. Memory linear in T. n_keys (i32 scalar or NULL): only the first n <= S keys are in use and S - T becomes n -
+/* softmax(q k^T * scale + mask) v. q [B,H,T,D], k v [B,G,S,D], where G divides H: head h of q attends to head h / (H/G)
+ * of k and v, which is in memory once (grouped heads; multi-query attention: G is 1), and their gradients are the sums
+ * over those heads of q. scale 0 means 1/sqrt(D); causal: query i sees key j <= i + S - T. Memory linear in T. n_keys (i32 scalar or NULL): only the first n <= S keys are in use and S - T becomes n -
  * T: one plan serves a growing KV cache. float64 has no kernel: there the scores are in memory. */
 AN_API an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
                                   double dropout, an_tensor *n_keys);

@@ -208,6 +208,8 @@ static an_tensor *grad_mask(const an_tensor *n, an_tensor *const *src)
 {
     an_tensor *q = src[0], *k = src[1], *v = src[2], *o = src[3], *lse = src[4], *dy = src[5], *mask = src[6];
     const int32_t rows[4] = {q->shape[0], q->shape[1], q->shape[2], 1};
+    k = an_repeat_heads(k, q->shape[1]);
+    v = an_repeat_heads(v, q->shape[1]);
     an_tensor *scores = an_wide(MM(q, an_make_swap(k, 2, 3)));
     scores = ADD(MUL(scores, NUM(scores, n->imm[0])), mask);
     an_tensor *most = an_make_reshape(an_make_slice(lse, 2, 0, 1, 1), 4, rows);

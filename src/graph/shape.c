@@ -372,19 +372,25 @@ static an_status want_keys_and_mask(const rule_ctx *r)
     return AN_OK;
 }
 
+bool an_heads_divide(const an_tensor *q, const an_tensor *k)
+{
+    return q->shape[1] == k->shape[1] || (q->shape[1] > 0 && k->shape[1] > 0 && q->shape[1] % k->shape[1] == 0);
+}
+
 static an_status rule_attention(const rule_ctx *r)
 {
-    const an_tensor *q = r->e->src[0], *k = r->e->src[1], *v = r->e->src[2]; /* [B,H,T,D] [B,H,S,D] [B,H,S,D] */
+    const an_tensor *q = r->e->src[0], *k = r->e->src[1], *v = r->e->src[2]; /* [B,H,T,D] [B,G,S,D] [B,G,S,D] */
     char ta[TEXT], tb[TEXT], tc[TEXT];
     AN_TRY(want_attrs(r, r->e->n_attr == 3 ? 3 : 2));
     AN_TRY(want_float(r, 0));
     AN_TRY(want_same_dtype(r, 0, 1));
     AN_TRY(want_same_dtype(r, 0, 2));
     bool fits = q->rank == 4 && k->rank == 4 && an_same_shape(k, v) && q->shape[0] == k->shape[0] &&
-                q->shape[1] == k->shape[1] && q->shape[3] == k->shape[3];
+                an_heads_divide(q, k) && q->shape[3] == k->shape[3];
     if (!fits)
-        return refuse(r, AN_E_SHAPE, "q %s, k %s and v %s are not [B,H,T,D], [B,H,S,D] and [B,H,S,D]", shape_of(q, ta),
-                      shape_of(k, tb), shape_of(v, tc));
+        return refuse(r, AN_E_SHAPE,
+                      "q %s, k %s and v %s are not [B,H,T,D], [B,G,S,D] and [B,G,S,D], where G divides H",
+                      shape_of(q, ta), shape_of(k, tb), shape_of(v, tc));
     AN_TRY(want_keys_and_mask(r));
     *r->dtype = q->dtype;
     copy_shape(r, 4, q->shape);

@@ -17,7 +17,7 @@
 /* ------------------------------------------------------------------------------------------------ attention */
 
 typedef struct attention {
-    int64_t B, H, T, S, D, n_keys, window;
+    int64_t B, H, T, S, D, group, n_keys, window;
     double scale, dropout;
     bool causal;
     uint32_t stream;
@@ -29,6 +29,7 @@ static attention attention_of(const an_oracle_node *r)
 {
     const struct an_tensor *q = r->src[0], *k = r->src[1], *n = r->n;
     attention a = {.B = q->shape[0], .H = q->shape[1], .T = q->shape[2], .S = k->shape[2], .D = q->shape[3], .r = r};
+    a.group = k->shape[1] > 0 ? a.H / k->shape[1] : 1;
     a.n_keys = a.S;
     a.scale = n->imm[0];
     a.dropout = n->imm[1];
@@ -41,12 +42,18 @@ static attention attention_of(const an_oracle_node *r)
     return a;
 }
 
+/* Row j of k and v for (batch, head) `bh` of q. */
+static int64_t key_row(const attention *a, int64_t bh, int64_t j)
+{
+    return bh / a->group * a->S + j; /* the group divides H, so that batches stay apart */
+}
+
 /* Scaled score of query i and key j of (batch, head) `bh`; -inf where the key is masked. */
 static double score(const attention *a, int64_t bh, int64_t i, int64_t j)
 {
     const int64_t last = i + a->n_keys - a->T;
     if (j >= a->n_keys || (a->causal && j > last) || (a->window && j <= last - a->window)) return -INFINITY;
-    const double *q = a->r->in[0].d + (bh * a->T + i) * a->D, *k = a->r->in[1].d + (bh * a->S + j) * a->D;
+    const double *q = a->r->in[0].d + (bh * a->T + i) * a->D, *k = a->r->in[1].d + key_row(a, bh, j) * a->D;
     double s = 0;
     for (int64_t c = 0; c < a->D; c++) s += q[c] * k[c];
     return s * a->scale + (a->mask ? a->mask[(bh * a->T + i) * a->S + j] : 0);
@@ -83,7 +90,7 @@ static void eval_attention(an_oracle_node *r)
         }
         for (int64_t j = 0; j < a.S && seen; j++) {
             const double keep = kept(&a, bh, i, j), p = exp(score(&a, bh, i, j) - max) / sum * keep;
-            for (int64_t c = 0; c < a.D && keep > 0; c++) o[c] += p * r->in[2].d[(bh * a.S + j) * a.D + c];
+            for (int64_t c = 0; c < a.D && keep > 0; c++) o[c] += p * r->in[2].d[key_row(&a, bh, j) * a.D + c];
         }
     }
 }
@@ -102,7 +109,7 @@ static void eval_attention_grad(an_oracle_node *r)
         for (int64_t j = 0; j < a.S; j++) {
             double s = score(&a, bh, i, j), keep = kept(&a, bh, i, j), dp = 0;
             if (s == -INFINITY) continue;
-            int64_t key = bh * a.S + j;
+            int64_t key = key_row(&a, bh, j);
             double p = a.mask ? exp(s - lse[2 * bh * a.T + i] - lse[(2 * bh + 1) * a.T + i]) : exp(s - lse[row]);
             for (int64_t c = 0; c < a.D && keep > 0; c++) dp += d[row * a.D + c] * v[key * a.D + c] * keep;
             double ds = p * (dp - delta) * a.scale;

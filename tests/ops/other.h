@@ -259,15 +259,18 @@ typedef struct qkv {
     an_tensor *q, *k, *v, *o;
 } qkv;
 
-/* [2,3,T,D] x [2,3,S,D]; 0 plain, 1 causal, 2 more than a block of keys, 3 dropout, 4 keys of a cache, 5 through
+/* [2,3,T,D] x [2,3,S,D]; from 10 on [2,6,T,D] x [2,2 or 1,S,D]; 0 plain, 1 causal, 2 more than a block of keys, 3 dropout, 4 keys of a cache, 5 through
  * permutes; masks of floats: 6 keys of a sequence, with a causal one, 7 all axes, more than a block; 8 of bools, queries that see nothing among
- * them, with dropout; 9 a window. */
+ * them, with dropout; 9 a window; grouped heads: 10 more than a block, 11 of one head of keys, through permutes, with a mask and dropout, 12 one
+ * query over a cache. */
 static inline qkv attention(lab *l, an_dtype t, int v)
 {
-    const bool large = v == 2 || v == 7 || v == 9;
-    const int64_t T = large ? 70 : 5, S = large ? 131 : v == 5 ? 5 : 9, D = large ? 32 : 6;
-    qkv a = {lab_fill(l, t, AN_SHAPE(2, 3, T, D), -1, 1), lab_fill(l, t, AN_SHAPE(2, 3, S, D), -1, 1),
-             lab_fill(l, t, AN_SHAPE(2, 3, S, D), -1, 1), NULL};
+    const bool large = v == 2 || v == 7 || v == 9 || v == 10;
+    const int64_t T = large ? 70 : v == 12 ? 1 : 5, S = large ? 131 : v == 5 ? 5 : 9, D = large ? 32 : v == 12 ? 8 : 6;
+    const int64_t H = v < 10 ? 3 : 6, G = v < 10 ? 3 : v == 11 ? 1 : 2; /* heads of q; of k and v */
+    qkv a = {lab_fill(l, t, AN_SHAPE(2, H, T, D), -1, 1), lab_fill(l, t, AN_SHAPE(2, G, S, D), -1, 1),
+             lab_fill(l, t, AN_SHAPE(2, G, S, D), -1, 1), NULL};
+    if (v == 11) a.q = an_permute_at(AT, lab_fill(l, t, AN_SHAPE(2, T, H, D), -1, 1), AN_SHAPE(0, 2, 1, 3));
     if (v == 5) {
         an_tensor *x = lab_fill(l, t, AN_SHAPE(2, T, 3, 3, D), -1, 1); /* [B,T,3,H,D], as a fused projection gives it */
         an_tensor **part[3] = {&a.q, &a.k, &a.v};
@@ -275,13 +278,14 @@ static inline qkv attention(lab *l, an_dtype t, int v)
             *part[i] = an_permute_at(AT, an_reshape_at(AT, an_slice_at(AT, x, 2, i, i + 1, 1), AN_SHAPE(2, T, 3, D)),
                                      AN_SHAPE(0, 2, 1, 3));
     }
-    an_tensor *n_keys = v == 4 ? an_reshape_at(AT, lab_fill(l, AN_I32, AN_SHAPE(1), 7, 8), AN_SCALAR) : NULL;
+    an_tensor *n_keys = v == 4 || v == 12 ? an_reshape_at(AT, lab_fill(l, AN_I32, AN_SHAPE(1), 7, 8), AN_SCALAR) : NULL;
     an_attention_options o = {
-        .scale = v == 1 ? 0.5 : 0, .causal = v != 0 && v != 3 && v != 7 && v != 8, .n_keys = n_keys};
+        .scale = v == 1 ? 0.5 : 0, .causal = v != 0 && v != 3 && v != 7 && v != 8 && v != 11, .n_keys = n_keys};
     if (v == 9) o.window = 20;
     const double special[3] = {-(double)INFINITY, -100, -(double)FLT_MAX};
-    if (v == 3 || v == 8) o.dropout = 0.3;
+    if (v == 3 || v == 8 || v == 11) o.dropout = 0.3;
     if (v == 6) o.mask = lab_input(l, AN_F32, AN_SHAPE(2, 1, 1, S), -2, 2, special, 3, 0);
+    if (v == 11) o.mask = an_detach_at(AT, lab_input(l, AN_F32, AN_SHAPE(2, 6, T, 1), -2, 2, special, 3, 0));
     if (v == 7) o.mask = lab_input(l, t, AN_SHAPE(2, 3, T, S), -2, 2, special, 3, 0);
     if (v == 8)
         o.mask =
@@ -584,8 +588,8 @@ static const op_case other_rows[] = {
     ROW_OF(MATMUL, matmul_of_casts, T_ALL, 6, 1, 0),
     ROW_OF(GATHER, gather, T_ALL, 4, 1, 0),
     ROW_OF(SCATTER_ADD, scatter_add, T_FLOAT, 4, 1, 0),
-    ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 10, 1, 0),
-    ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 10, 3, 0),
+    ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 13, 1, 0),
+    ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 12, 3, 0),
     ROW_OF(CONV2D, conv2d, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DX, conv2d_gradients, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DW, conv2d_gradients, T_FLOAT, 8, 1, 0),

@@ -170,7 +170,10 @@ CASE(scatter_add)
 CASE(attention)
 {
     an_tensor *q = param(c, AN_SHAPE(2, 2, 3, 4), -1, 1), *k = param(c, AN_SHAPE(2, 2, 5, 4), -1, 1);
-    return an_attention_at(AT, q, k, param(c, AN_SHAPE(2, 2, 5, 4), -1, 1), 0, true, 0, NULL);
+    an_tensor *v = param(c, AN_SHAPE(2, 2, 5, 4), -1, 1), *each = an_attention_at(AT, q, k, v, 0, true, 0, NULL);
+    an_tensor *first = an_slice_at(AT, k, 1, 0, 1, 1), *second = an_slice_at(AT, v, 1, 1, 2, 1);
+    return an_mul_at(AT, each,
+                     an_attention_at(AT, q, first, second, 0, true, 0, NULL)); /* times that of grouped heads */
 }
 
 CASE(conv2d)
