@@ -13,6 +13,7 @@ typedef enum an_gpu_module {
     AN_MODULE_SORT,
     AN_MODULE_MATRIX,
     AN_MODULE_DRAW,
+    AN_MODULE_GROUPED,
     AN_N_MODULES
 } an_gpu_module;
 

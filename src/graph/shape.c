@@ -537,6 +537,31 @@ static an_status rule_solve(const rule_ctx *r)
     return AN_OK;
 }
 
+/* x [S,K], w [E,K,N] to [S,N], or a [S,M], b [S,N] to [E,M,N]; ends [E]. */
+static an_status rule_grouped(const rule_ctx *r)
+{
+    const an_tensor *x = r->e->src[0], *w = r->e->src[1], *ends = r->e->src[2];
+    const bool outer = r->e->op == AN_OP_GROUPED_OUTER;
+    char ta[TEXT], tb[TEXT], tc[TEXT];
+    AN_TRY(want_float(r, 0));
+    AN_TRY(want_same_dtype(r, 0, 1));
+    AN_TRY(want_dtype(r, 2, AN_I32));
+    const bool ranks = x->rank == 2 && w->rank == (outer ? 2 : 3) && ends->rank == 1;
+    const bool fits =
+        ranks && (outer ? x->shape[0] == w->shape[0] : x->shape[1] == w->shape[1] && ends->shape[0] == w->shape[0]);
+    if (!fits)
+        return refuse(r, AN_E_SHAPE, "%s, %s and ends %s are not %s", shape_of(x, ta), shape_of(w, tb),
+                      shape_of(ends, tc), outer ? "[S,M], [S,N] and [E]" : "[S,K], [E,K,N] and [E]");
+    if (outer) {
+        const int32_t shape[3] = {ends->shape[0], x->shape[1], w->shape[1]};
+        copy_shape(r, 3, shape);
+    } else {
+        const int32_t shape[2] = {x->shape[0], w->shape[2]};
+        copy_shape(r, 2, shape);
+    }
+    return AN_OK;
+}
+
 /* The dtype and the shape are the first operand's, unless a case below says otherwise. */
 static an_status rule_call(const rule_ctx *r)
 {
@@ -559,6 +584,8 @@ static an_status rule_call(const rule_ctx *r)
         return AN_OK;
     case AN_OP_DRAW: return rule_draw(r);
     case AN_OP_PUT_ROWS: return rule_put_rows(r);
+    case AN_OP_GROUPED_MATMUL:
+    case AN_OP_GROUPED_OUTER: return rule_grouped(r);
     case AN_OP_CHOLESKY: return want_matrix(r, 0, true);
     case AN_OP_EIGH:
         AN_TRY(want_matrix(r, 0, true));

@@ -199,6 +199,32 @@ static void eval_put_rows(an_oracle_node *r)
     }
 }
 
+/* Where group e begins, given where the one before it ends; `end` becomes where it ends. */
+static int64_t group_of_rows(const an_oracle_node *r, int64_t e, int64_t S, int64_t *end)
+{
+    const int64_t begin = *end, given = r->in[2].i[e];
+    *end = given < begin ? begin : given > S ? S : given;
+    return begin;
+}
+
+static void eval_grouped(an_oracle_node *r)
+{
+    const bool outer = r->n->op == AN_OP_GROUPED_OUTER;
+    const int64_t S = r->src[0]->shape[0], K = r->src[0]->shape[1], N = r->n->shape[r->n->rank - 1];
+    const double *x = r->in[0].d, *w = r->in[1].d;
+    double *y = r->out[0].d;
+    for (int64_t e = 0, end = 0; e < r->src[2]->shape[0]; e++)
+        for (int64_t i = group_of_rows(r, e, S, &end); i < end; i++)
+            for (int64_t k = 0; k < K; k++)
+                for (int64_t n = 0; n < N; n++) {
+                    const int64_t matrix = (e * K + k) * N + n;
+                    if (outer)
+                        y[matrix] += x[i * K + k] * w[i * N + n];
+                    else
+                        y[i * N + n] += x[i * K + k] * w[matrix];
+                }
+}
+
 /* ------------------------------------------------------------------------------------------------ cumsum, sort */
 
 static void eval_cumsum(an_oracle_node *r)
@@ -530,6 +556,8 @@ an_status an_oracle_call(an_err *err, an_oracle_node *r)
     case AN_OP_POOL_SUM_GRAD: eval_pool(r); break;
     case AN_OP_CUMSUM: eval_cumsum(r); break;
     case AN_OP_PUT_ROWS: eval_put_rows(r); break;
+    case AN_OP_GROUPED_MATMUL:
+    case AN_OP_GROUPED_OUTER: eval_grouped(r); break;
     case AN_OP_DRAW: return eval_draw(err, r);
     case AN_OP_SORT:
     case AN_OP_TOPK: return eval_sort(err, r);

@@ -196,6 +196,53 @@ BUILD(matmul)
     if (t != wide) root_sum(l, c, an_matmul_as_at(AT, a, b, wide), 2 + sqrt(K), scale, v);
 }
 
+typedef struct grouped {
+    an_tensor *x, *w, *ends;
+} grouped;
+
+/* Rows by groups, for x [S,K] and w [E,K,N] or (outer) [S,N]: 0 groups of several rows, one empty, rows behind the last; 1 one group of all;
+ * 2 several blocks, through transposed views; 3 ends out of order and out of range; 4 no row in any group; 5 a depth of 1; 6 no rows at all, 7 of
+ * no elements. */
+static inline grouped of_groups(lab *l, an_dtype t, int v, bool outer)
+{
+    static const struct {
+        int S, K, N, E;
+        double low, high; /* ends are low, ..., high, evenly */
+    } s[] = {{23, 9, 7, 4, 5, 20}, {12, 5, 6, 1, 12, 12}, {600, 70, 530, 3, 3, 590}, {20, 6, 5, 5, 30, -6},
+             {9, 4, 3, 3, 0, 0},   {10, 1, 1, 2, 4, 10},  {0, 3, 2, 2, 0, 0},        {4, 0, 3, 2, 1, 4}};
+    const int64_t S = s[v].S, K = s[v].K, N = s[v].N, E = s[v].E;
+    const bool turned = v == 2;
+    grouped g = {.x = some(l, t, turned ? AN_SHAPE(K, S) : AN_SHAPE(S, K))};
+    if (outer)
+        g.w = some(l, t, turned ? AN_SHAPE(N, S) : AN_SHAPE(S, N));
+    else
+        g.w = some(l, t, turned ? AN_SHAPE(E, N, K) : AN_SHAPE(E, K, N));
+    if (turned) g.x = an_transpose_at(AT, g.x, -1, -2), g.w = an_transpose_at(AT, g.w, -1, -2);
+    an_tensor *at = an_cast_at(AT, an_iota_at(AT, l->now, AN_SHAPE(E), 0), AN_F32);
+    at = an_add_num_at(AT, an_mul_num_at(AT, at, E > 1 ? (s[v].high - s[v].low) / (double)(E - 1) : 0), s[v].low);
+    g.ends = an_cast_at(AT, at, AN_I32);
+    if (v == 0) { /* the second group is empty */
+        an_tensor *second =
+            an_eq_at(AT, an_iota_at(AT, l->now, AN_SHAPE(E), 0), an_full_at(AT, l->now, AN_I32, AN_SHAPE(E), 1));
+        g.ends = an_where_at(AT, second, an_full_at(AT, l->now, AN_I32, AN_SHAPE(E), 5), g.ends);
+    }
+    return g;
+}
+
+BUILD(grouped_matmul)
+{
+    const grouped g = of_groups(l, t, v, false);
+    an_tensor *scale = an_grouped_matmul_at(AT, an_abs_at(AT, g.x), an_abs_at(AT, g.w), g.ends);
+    root_sum(l, c, an_grouped_matmul_at(AT, g.x, g.w, g.ends), 2 + sqrt(70), scale, v);
+}
+
+BUILD(grouped_outer)
+{
+    const grouped g = of_groups(l, t, v, true);
+    an_tensor *scale = an_grouped_outer_at(AT, an_abs_at(AT, g.x), an_abs_at(AT, g.w), g.ends);
+    root_sum(l, c, an_grouped_outer_at(AT, g.x, g.w, g.ends), 2 + sqrt(600), scale, v);
+}
+
 /* Operands that are casts of leaves, which a kernel could read without the cast: the product is that of the cast values. */
 BUILD(matmul_of_casts)
 {
@@ -590,6 +637,8 @@ static const op_case other_rows[] = {
     ROW_OF(SCATTER_ADD, scatter_add, T_FLOAT, 4, 1, 0),
     ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 13, 1, 0),
     ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 12, 3, 0),
+    ROW_OF(GROUPED_MATMUL, grouped_matmul, T_FLOAT, 8, 1, 0),
+    ROW_OF(GROUPED_OUTER, grouped_outer, T_FLOAT, 8, 1, 0),
     ROW_OF(CONV2D, conv2d, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DX, conv2d_gradients, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DW, conv2d_gradients, T_FLOAT, 8, 1, 0),

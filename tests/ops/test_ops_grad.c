@@ -176,6 +176,27 @@ CASE(attention)
                      an_attention_at(AT, q, first, second, 0, true, 0, NULL)); /* times that of grouped heads */
 }
 
+/* The last row is in no group, the second group is empty. */
+static an_tensor *three_ends(trial *c)
+{
+    an_tensor *at = an_iota_at(AT, c->cx, AN_SHAPE(3), 0);
+    an_tensor *last = an_eq_at(AT, at, an_full_at(AT, c->cx, AN_I32, AN_SHAPE(3), 2));
+    return an_where_at(AT, last, an_full_at(AT, c->cx, AN_I32, AN_SHAPE(3), 5),
+                       an_full_at(AT, c->cx, AN_I32, AN_SHAPE(3), 2));
+}
+
+CASE(grouped_matmul)
+{
+    an_tensor *x = param(c, AN_SHAPE(6, 2), -1, 1), *w = param(c, AN_SHAPE(3, 2, 2), -1, 1);
+    return an_square_at(AT, an_grouped_matmul_at(AT, x, w, three_ends(c)));
+}
+
+CASE(grouped_outer)
+{
+    an_tensor *x = param(c, AN_SHAPE(6, 2), -1, 1), *w = param(c, AN_SHAPE(6, 2), -1, 1);
+    return an_square_at(AT, an_grouped_outer_at(AT, x, w, three_ends(c)));
+}
+
 CASE(conv2d)
 {
     an_tensor *x = param(c, AN_SHAPE(2, 6, 5, 4), -1, 1);
@@ -280,6 +301,8 @@ static const grad_case cases[] = {
     ROW_OF(GATHER, gather),
     ROW_OF(SCATTER_ADD, scatter_add),
     ROW_OF(ATTENTION, attention),
+    ROW_OF(GROUPED_MATMUL, grouped_matmul),
+    ROW_OF(GROUPED_OUTER, grouped_outer),
     ROW_OF(CONV2D, conv2d),
     ROW_OF(POOL_MAX, pool_max),
     ROW_OF(POOL_SUM, pool_sum),
