@@ -355,7 +355,8 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
  *     softmax                  NaN for a row of -inf alone, or that holds +inf
  *     integers                 wrap; division by 0 gives 0
  *     casts to integers        truncate; saturate beyond the ends (PyTorch: whatever the machine gives); NaN is 0
- * Subnormal numbers of float32 and bfloat16 may count as zeros. */
+ * Subnormal numbers of float32 are numbers like all others on the CPU (in every function, as in PyTorch), and zeros in exact mode
+ * and on GPUs. What is rounded to bfloat16 and subnormal there is zero. */
 
 #define AN_STR_(x) #x
 #define AN_STR(x)  AN_STR_(x)
