@@ -213,34 +213,50 @@ an_tensor *an_pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t after)
     return before > 0 || after > 0 ? an_pad_at(AN_AT, x, axis, AN_MAX(before, 0), AN_MAX(after, 0), 0) : x;
 }
 
-/* The gradient of a convolution as one: zeros between x's elements, the flipped weight w [I,O/g,KH,KW] with inputs and
- * outputs exchanged. */
+an_tensor *an_transposed_planes(an_tensor *x, an_tensor *w, an_tensor *bias, an_window s)
+{
+    const int64_t size[2] = {an_dim(x, 1), an_dim(x, 2)}, taps[2] = {an_dim(w, 1), an_dim(w, 2)};
+    const int *const step[2] = {&s.stride_h, &s.stride_w}, *const apart[2] = {&s.dilation_h, &s.dilation_w};
+    int *const pad[2] = {&s.pad_h, &s.pad_w}, *const extra[2] = {&s.extra_h, &s.extra_w};
+    int64_t cut[2] = {0, 0}, add[2] = {0, 0};
+    for (int k = 0; k < 2;
+         k++) { /* as many rows as a dilation are allowed behind the last tap: all are made, then cut or filled */
+        if (*extra[k] < *step[k]) continue;
+        cut[k] = *pad[k];
+        add[k] = *extra[k] - *pad[k];
+        *pad[k] = *extra[k] = 0;
+        if ((size[k] - 1) * *step[k] + *apart[k] * (taps[k] - 1) + 1 + add[k] - cut[k] < 1) cut[k] = add[k] = 0;
+    }
+    const bool later = cut[0] || cut[1] || add[0] || add[1];
+    an_tensor *y = an_conv_transpose2d_at(AN_AT, x, w, later ? NULL : bias, s);
+    if (!later) return y;
+    y = an_pad_or_cut(an_pad_or_cut(y, 1, -cut[0], add[0]), 2, -cut[1], add[1]);
+    if (!bias) return y;
+    an_tensor *wide = an_widen(y);
+    return an_as(an_add_at(AN_AT, wide, an_widen(bias)), an_dtype_of(y));
+}
+
+/* A weight [I,O/g,KH,KW] is read as [I,KH,KW,O/g]. */
 static an_status transposed(an_build *b, const an_pt2_node *n, int stride, int pad, int extra, int groups_at,
                             int dilation)
 {
-    an_built_value x = an_in_value(b, n, 0);
-    an_tensor *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
-    const int rank = an_rank(w);
+    an_built_value x = an_in_value(b, n, 0), w = an_in_value(b, n, 1);
+    const int rank = an_rank(w.t);
     int extras[3];
     if (rank != 3 && rank != 4)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one and two are known", rank - 2);
-    const an_window f = window_of(b, n, rank, stride, pad, dilation); /* of the convolution whose gradient it is */
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one to three are known", rank - 2);
+    an_window s = window_of(b, n, rank, stride, pad, dilation); /* of the convolution whose gradient it is */
     an_in_axes(b, n, extra, rank - 2, 0, extras);
-    const int64_t g = an_in_int(b, n, groups_at), I = an_dim(w, 0), Og = an_dim(w, 1);
-    if (g < 1 || g > AN_MAX(I, 1) || I % g != 0 || f.stride_h < 1 || f.stride_w < 1)
-        return an_build_refuse(b, AN_E_IO, "groups or strides; the file is damaged");
-    const int64_t KH = rank == 4 ? an_dim(w, 2) : 1, KW = an_dim(w, rank - 1);
+    s.extra_h = extras[1];
+    s.extra_w = extras[2];
+    s.groups = bounded(an_in_int(b, n, groups_at));
+    if (s.groups < 1 || s.stride_h < 1 || s.stride_w < 1 || s.dilation_h < 1 || s.dilation_w < 1 || s.pad_h < 0 ||
+        s.pad_w < 0)
+        return an_build_refuse(b, AN_E_IO, "groups, strides or padding; the file is damaged");
     const bool alone = add_batch(&x, rank);
-    w = an_reshape_at(AN_AT, w, AN_SHAPE(g, I / g, Og, KH, KW));
-    w = an_permute_at(AN_AT, w, AN_SHAPE(0, 2, 3, 4, 1)); /* [g,O/g,KH,KW,I/g] */
-    w = an_flip_at(AN_AT, an_reshape_at(AN_AT, w, AN_SHAPE(g * Og, KH, KW, I / g)), AN_AXIS(1) | AN_AXIS(2));
-    an_tensor *in = an_spread(an_spread(an_nhwc(&x), 1, f.stride_h), 2, f.stride_w);
-    const int64_t h = f.dilation_h * (KH - 1) - f.pad_h, v = f.dilation_w * (KW - 1) - f.pad_w;
-    in = an_pad_or_cut(an_pad_or_cut(in, 1, h, h + extras[1]), 2, v, v + extras[2]);
-    const an_window s = {
-        .stride_h = 1, .stride_w = 1, .dilation_h = f.dilation_h, .dilation_w = f.dilation_w, .groups = (int)g};
-    w = an_narrow(b, w);
-    put(b, n, an_conv2d_at(AN_AT, an_narrow(b, in), w, bias, s), rank);
+    an_tensor *wide = narrow_weight(b, &s, an_nhwc(&w));
+    an_tensor *in = an_narrow(b, an_nhwc(&x));
+    put(b, n, an_transposed_planes(in, wide, an_in(b, n, 2), s), rank);
     if (alone) drop_batch(b, n);
     return AN_OK;
 }
@@ -253,13 +269,18 @@ an_status an_rule_conv_transpose(an_build *b, const an_pt2_node *n)
 /* input weight bias stride padding dilation transposed output_padding groups */
 an_status an_rule_convolution(an_build *b, const an_pt2_node *n)
 {
-    if (weight_rank(b, n) == 5 && !an_in_bool(b, n, 6)) { /* the groups are conv3d's argument 6 */
+    if (weight_rank(b, n) == 5) { /* the arguments of conv3d, whose groups are argument 6, or of conv_transpose3d */
+        const bool transposed3d = an_in_bool(b, n, 6);
         an_pt2_arg arg[AN_ATEN_MAX_ARGS];
         memcpy(arg, n->arg, sizeof arg);
         arg[6] = n->arg[8];
+        if (transposed3d) {
+            arg[5] = n->arg[7];
+            arg[7] = n->arg[5];
+        }
         an_pt2_node f = *n;
         f.arg = arg;
-        return an_rule_conv3d(b, &f);
+        return transposed3d ? an_rule_conv_transpose3d(b, &f) : an_rule_conv3d(b, &f);
     }
     if (an_in_bool(b, n, 6)) return transposed(b, n, 3, 4, 7, 8, 5);
     if (an_conv_is_by_planes(b, n, 0, 3, 4, 8)) return by_planes(b, n);

@@ -131,6 +131,8 @@ an_window an_window_of_planes(const an_windows *w);
  * the end; means of windows as adaptive pools have them, NULL: the axis is too long. */
 an_tensor *an_spread(an_tensor *x, int axis, int stride);
 an_tensor *an_pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t after);
+/* x [N,H,W,I] by w [I,KH,KW,O/g]: an_conv_transpose2d, with PyTorch's output padding, which may be up to the dilation. */
+an_tensor *an_transposed_planes(an_tensor *x, an_tensor *w, an_tensor *bias, an_window s);
 int64_t an_ceil_extra(int64_t length, int kernel, int stride, int pad, int dilation);
 an_tensor *an_adaptive_mean(an_build *b, an_tensor *x, int axis, int64_t out);
 

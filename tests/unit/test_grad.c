@@ -244,6 +244,17 @@ CASE(conv2d)
     an_window s = {.stride_h = 2, .pad_h = 1, .pad_w = 1, .dilation_w = 2, .groups = 2};
     return an_conv2d_at(AT, x, w, PARAM(c, AN_SHAPE(6), -1, 1), s);
 }
+CASE(conv_transpose2d)
+{
+    an_tensor *x = PARAM(c, AN_SHAPE(2, 3, 2, 4), -1, 1), *w = PARAM(c, AN_SHAPE(4, 3, 2, 3), -1, 1);
+    an_window s = {.stride_h = 3, .pad_h = 1, .pad_w = 1, .dilation_w = 2, .groups = 2, .extra_h = 2};
+    return an_conv_transpose2d_at(AT, x, w, PARAM(c, AN_SHAPE(6), -1, 1), s);
+}
+CASE(conv_transpose2d_depthwise)
+{
+    an_tensor *x = PARAM(c, AN_SHAPE(2, 3, 2, 4), -1, 1), *w = PARAM(c, AN_SHAPE(4, 2, 3, 1), -1, 1);
+    return an_conv_transpose2d_at(AT, x, w, NULL, (an_window){.stride_w = 2, .pad_w = 1, .groups = 4});
+}
 CASE(max_pool)
 {
     an_window s = {.kernel_h = 3, .kernel_w = 2, .stride_h = 2, .pad_h = 1};
@@ -458,6 +469,8 @@ static const struct {
     ROW(attention_mask),
     ROW(attention_window),
     ROW(conv2d),
+    ROW(conv_transpose2d),
+    ROW(conv_transpose2d_depthwise),
     ROW(max_pool),
     ROW(avg_pool),
     ROW(cumsum),
