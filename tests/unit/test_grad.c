@@ -202,6 +202,25 @@ CASE(scatter_add)
     an_tensor *index = case_leaf(c, AN_LEAF_INPUT, AN_I32, AN_SHAPE(7), 0, 4);
     return an_square_at(AT, an_scatter_add_at(AT, index, PARAM(c, AN_SHAPE(7, 3), -1, 1), 4));
 }
+/* Ends are random: those out of order are taken as the nearest that are not. */
+CASE(grouped_matmul)
+{
+    an_tensor *x = PARAM(c, AN_SHAPE(7, 3), -1, 1), *w = PARAM(c, AN_SHAPE(3, 3, 2), -1, 1);
+    an_tensor *ends = case_leaf(c, AN_LEAF_INPUT, AN_I32, AN_SHAPE(3), 0, 7);
+    return an_square_at(AT, an_grouped_matmul_at(AT, x, w, ends));
+}
+CASE(grouped_outer)
+{
+    an_tensor *a = PARAM(c, AN_SHAPE(7, 3), -1, 1), *b = PARAM(c, AN_SHAPE(7, 2), -1, 1);
+    an_tensor *ends = case_leaf(c, AN_LEAF_INPUT, AN_I32, AN_SHAPE(3), 0, 7);
+    return an_square_at(AT, an_grouped_outer_at(AT, a, b, ends));
+}
+CASE(attention_of_grouped_heads)
+{
+    an_tensor *q = PARAM(c, AN_SHAPE(1, 4, 3, 2), -1, 1), *k = PARAM(c, AN_SHAPE(1, 2, 5, 2), -1, 1);
+    an_tensor *v = PARAM(c, AN_SHAPE(1, 2, 5, 2), -1, 1);
+    return an_attention_at(AT, q, k, v, 0, true, 0, NULL);
+}
 static an_tensor *attend(graph_case *c, bool causal, double dropout)
 {
     an_tensor *q = PARAM(c, AN_SHAPE(2, 2, 3, 4), -1, 1), *k = PARAM(c, AN_SHAPE(2, 2, 5, 4), -1, 1);
@@ -463,6 +482,9 @@ static const struct {
     ROW(matmul_of_transposes),
     ROW(gather),
     ROW(scatter_add),
+    ROW(grouped_matmul),
+    ROW(grouped_outer),
+    ROW(attention_of_grouped_heads),
     ROW(attention),
     ROW(attention_causal),
     ROW(attention_dropout),

@@ -167,7 +167,8 @@ static void windows_attention_and_calls_refuse_with_shapes(void **state)
     expect_refusal(&c, an_max_pool_at(AT, x, (an_window){.kernel_h = 2, .kernel_w = 2, .pad_h = 2}), AN_E_SHAPE,
                    "an_max_pool: a window of 2 x 2 (padding 2, 0; dilation 1, 1) does not fit into [1,4,4,2]");
     expect_refusal(&c, an_attention_at(AT, x, x, v, 0, true, 0, NULL), AN_E_SHAPE,
-                   "an_attention: q [1,4,4,2], k [1,4,4,2] and v [1,4,5,2] are not [B,H,T,D], [B,H,S,D] and [B,H,S,D]");
+                   "an_attention: q [1,4,4,2], k [1,4,4,2] and v [1,4,5,2] are not [B,H,T,D], [B,G,S,D] and [B,G,S,D], "
+                   "where G divides H");
     expect_refusal(&c, an_attention_at(AT, x, x, x, 0, true, 1, NULL), AN_E_USAGE,
                    "an_attention: dropout 1 is not in [0,1)");
     expect_refusal(&c, an_attention_at(AT, x, x, x, 0, true, 0, x), AN_E_DTYPE,
