@@ -109,7 +109,7 @@ typedef struct an_options {
                               the backward pass */
     bool unfused;          /* one kernel an op (compile=False); same bits */
     bool place_apart;      /* every value its own guarded allocation, for sanitizers; same bits */
-    bool verify;           /* run the plan verifier between passes (always on in debug builds) */
+    bool verify;           /* check each kernel that is made (always on in debug builds); plans are checked always */
     const char *dump;      /* names of passes whose text goes to dump_dir: "all" or "fuse,lower" */
     const char *dump_dir;  /* an existing folder; NULL: the current one */
     double low_watermark, high_watermark; /* parts of the memory the device recommends; see an_memory_limits. 0: of
