@@ -127,6 +127,10 @@ an_status an_in_windows(an_build *b, const an_pt2_node *n, int axes, int dilatio
 /* Those over H and W. */
 an_window an_window_of_planes(const an_windows *w);
 
+/* A value without a batch axis, of a rank one less, gets one of length 1; a node's result loses it. */
+bool an_add_batch(an_built_value *v, int rank);
+void an_drop_batch(an_build *b, const an_pt2_node *n);
+
 /* Windows: zeros between the elements of an axis; an axis with zeros at its ends, or cut where a number is negative; what ceil_mode adds at
  * the end; means of windows as adaptive pools have them, NULL: the axis is too long. */
 an_tensor *an_spread(an_tensor *x, int axis, int stride);
