@@ -108,8 +108,8 @@ const char *an_cli_device(const char *name)
 
 const char *an_cli_ask(const an_task *t)
 {
-    const char *command = strstr(t->next, "anneal ");
-    return command ? command : "anneal help";
+    const char *command = t->questions ? NULL : strstr(t->next, "anneal ");
+    return command ? command : "anneal predict";
 }
 
 static void modes(const an_train_config *c, const char *device, bool *exact, bool *tf32)

@@ -110,10 +110,10 @@ static an_status open_tokenizer(an_err *err, an_train_config *c, const an_st *fr
         AN_TRY(an_tokenizer_from_json(err, an_st_path(from), json, strlen(json), &d->own_tokenizer));
         if (*named && flags & AN_OPEN_INITIAL)
             AN_TRY(an_tokenizer_check_named(err, named, an_st_path(from), d->own_tokenizer));
-        snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%s", an_st_path(from));
+        snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%.1000s", an_st_path(from));
     } else if (*named) {
         AN_TRY(an_tokenizer_open(err, named, &d->own_tokenizer));
-        snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%s", named);
+        snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%.1000s", named);
     }
     AN_TRY(match_tokenizers(err, c, d));
     d->head.tokenizer = d->own_tokenizer;
