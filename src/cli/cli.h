@@ -124,6 +124,8 @@ an_status an_cli_find_checkpoint(an_err *err, const char *run_or_file, bool best
 an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, int64_t step, an_train_config *cfg,
                               an_st **out);
 
+/* The command that asks a trained model of this task, "anneal solve", for sentences of those that cannot. */
+const char *an_cli_ask(const an_task *t);
 /* The name of the device that is used: for "auto", the one that an_open would choose. */
 const char *an_cli_device(const char *name);
 /* What divide_batch= asks for: the settings of the new run `r` in micro-batches that fit, into `c`. When that changed them,

@@ -205,6 +205,9 @@ an_status an_cmd_predict(an_err *err, const an_args *args, int *exit_code)
     c.threads = v.threads;
     an_status status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
     an_st_close(st);
+    if (status == AN_OK && !r->cfg.task->questions && !r->cfg.model->predict)
+        status = an_fail(err, AN_E_USAGE, "predict: a model of kind %s answers no rows here; it is asked with %s RUN%s",
+                         r->cfg.model->name, an_cli_ask(r->cfg.task), r->cfg.task->next_argument);
     if (status == AN_OK) status = open_rows(err, r, args->words[1], &in);
     if (status == AN_OK) status = predict(err, r, &in, &v, args);
     an_session_close(r);

@@ -253,6 +253,10 @@ static int64_t texts_together(const an_session *r, const sample_values *v)
 
 static an_status sample(an_err *err, an_session *r, const sample_values *v, const an_args *args)
 {
+    const an_decoder *decoder = r->cfg.model->decoder;
+    if (!decoder || decoder->context(an_model_settings(&r->cfg)) == 0)
+        return an_fail(err, AN_E_USAGE, "sample: a model of kind %s writes no text here; it is asked with %s RUN%s",
+                       r->cfg.model->name, an_cli_ask(r->cfg.task), r->cfg.task->next_argument);
     if (!r->data->tokenizer)
         return an_fail(err, AN_E_USAGE,
                        "the checkpoint has no tokenizer (its data was a .bin file): set tokenizer=FOLDER");

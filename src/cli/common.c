@@ -106,6 +106,12 @@ const char *an_cli_device(const char *name)
     return strcmp(name, "auto") == 0 ? an_device_auto() : name;
 }
 
+const char *an_cli_ask(const an_task *t)
+{
+    const char *command = t->questions ? NULL : strstr(t->next, "anneal ");
+    return command ? command : "anneal predict";
+}
+
 static void modes(const an_train_config *c, const char *device, bool *exact, bool *tf32)
 {
     *exact = c->exact;

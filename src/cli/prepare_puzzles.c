@@ -164,6 +164,7 @@ static an_status sizes_of(an_err *err, const char *list, int out[4])
         else
             out[n++] = side;
     }
+    if (status == AN_OK && item.failed) status = an_fail_nomem(err, "size=", strlen(list));
     if (status == AN_OK && n == 0) status = an_fail(err, AN_E_USAGE, "size=%.100s: it is 4, 6 or 9, or 4,6,9", list);
     an_text_free(&item);
     out[n] = 0;

@@ -139,9 +139,9 @@ static bool is_recursive(const an_model *m)
 /* What is kept of the settings while they are rewritten: some have another name where the task is puzzles, some make up
  * the name of the run's folder. */
 typedef struct schedule {
-    bool puzzles, own;      /* own: the command is this program's, where only a preset made their names possible */
-    double lr, min_ratio;   /* of puzzles: -1 where they are not given */
-    bool has_out, has_path; /* has_path: settings come from files */
+    bool puzzles, own;    /* own: the command is this program's, where only a preset made their names possible */
+    double lr, min_ratio; /* of puzzles: -1 where they are not given */
+    bool has_out, has_updates, has_path;   /* max_iters is given; settings come from files */
     const char *data, *run_name, *project; /* as given, owned by the rewritten arguments; NULL: not given */
     const char *preset;                    /* what the settings begin with; NULL: not known */
     const char *epochs;                    /* as given, likewise */
@@ -212,6 +212,7 @@ static an_status note_folder(an_err *err, schedule *s, const char *key, const ch
 {
     if (is(key, "out") || is(key, "out_dir") || (is(key, "checkpoint_path") && !an_recursive_null(value)))
         s->has_out = true;
+    if (is(key, "max_iters")) s->has_updates = true;
     const char **kept = is(key, "data_paths") || is(key, "data") ? &s->data
                         : is(key, "run_name")                    ? &s->run_name
                         : is(key, "project_name")                ? &s->project
@@ -424,6 +425,9 @@ static an_status add_arguments(an_err *err, int argc, char **argv, int first, bo
         if (used) continue;
         AN_TRY(theirs ? add_setting(err, preset_of(argv[i]), &s, out) : an_argv_add(err, out, argv[i]));
     }
+    if (trains && s.epochs && is(s.epochs, "0") && !s.has_updates)
+        return an_fail(err, AN_E_USAGE,
+                       "epochs=0 trains nothing: set epochs=, or the number of updates with max_iters=");
     if (trains && !s.has_out) AN_TRY(add_folder(err, &s, out));
     if (s.ends_alone) AN_TRY(add_one_interval(err, &s, out));
     if (s.min_ratio < 0) return AN_OK;

@@ -108,7 +108,8 @@ static an_status first_input(an_err *err, const an_session *r, an_array *out)
 {
     an_array spec[AN_MAX_ARRAYS];
     if (!r->cfg.model->predict)
-        return an_fail(err, AN_E_USAGE, "a model of kind %s does not predict from arrays; use anneal sample",
+        return an_fail(err, AN_E_USAGE,
+                       "a model of kind %s does not predict from arrays; it is asked by another command",
                        r->cfg.model->name);
     r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, spec);
     *out = spec[0];

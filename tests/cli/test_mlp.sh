@@ -71,7 +71,7 @@ code_is 2; says stderr "its labels are classes, the model wants values"
 run train mlp data=/nowhere out="$dir/no"
 code_is 2; says stderr "no folder with x.npy and y.npy"
 run sample "$dir/a"
-code_is 1; says stderr "tokenizer"
+code_is 1; says stderr "it is asked with anneal predict RUN FILE.npy"
 ok "what does not fit the model is a sentence"
 
 run train mlp n_layer=2 out="$dir/no"

@@ -28,6 +28,16 @@ code_is 2; says stderr "list.csv:3: the answer is no full board"
 sed -n 's/534678912/543678912/;1,2p' "$dir/list.csv" >"$dir/wrong.csv"
 run prepare sudoku from="$dir/list.txt" test="$dir/wrong.csv" out="$dir/d" subsample_size=1
 code_is 2; says stderr "wrong.csv:2: the answer"
+printf 'source,question,answer,rating\n"a, ""b""",12...4....4...21,"1234341221434321",0\nb,"1......2.3....4.",,0\n' >"$dir/quoted.csv"
+run prepare sudoku from="$dir/quoted.csv" out="$dir/d" test_size=1 subsample_size=1
+code_is 2; says stderr "quoted.csv:3: the answer is no full board" # the first puzzle is read
+for line in 'a,"12...4....4...21,1234341221434321,0' '"a"b,12...4....4...21,1234341221434321,0'; do
+    printf 'source,question,answer,rating\n%s\n' "$line" >"$dir/quoted.csv"
+    for what in sudoku maze; do
+        run prepare $what from="$dir/quoted.csv" out="$dir/d"
+        code_is 2; says stderr "quoted.csv:2: a quote has no end, or no comma behind it"
+    done
+done
 run prepare sudoku sourse=somewhere
 code_is 1; says stderr "anneal prepare sudoku --help lists them"
 for what in sudoku maze; do # the original's builders download

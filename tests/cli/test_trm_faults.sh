@@ -116,6 +116,10 @@ cp run/last.safetensors inf.safetensors
 printf '\000\000\200\177' | dd of=inf.safetensors bs=1 seek=$((8 + header + at)) conv=notrunc 2>/dev/null
 run eval inf.safetensors $data --json
 [ "$code" -eq 3 ] || [ "$code" -eq 0 ] || fault "exit code $code of a model with an infinite weight"
+run sample trm
+code_is 1; says stderr "it is asked with anneal solve RUN FILE"
+run predict trm board
+code_is 1; says stderr "it is asked with anneal solve RUN FILE"
 cp -R run received # its settings cannot be written: nothing is
 rm received/all_config.yaml; mkdir received/all_config.yaml
 before=$(cd received && find . -type f ! -name .lock -exec cksum {} + | sort)

@@ -67,6 +67,8 @@ cp -R data/example-chat-dataset data/unshifted
 cp data/unshifted/train/all__inputs.npy data/unshifted/train/all__labels.npy
 pretrain 'data_paths=[data/unshifted]' global_batch_size=4 out=no device=cpu arch.hidden_size=24
 code_is 2; says stderr "data/unshifted: every label is the token of its own position"; says stderr "prepare the data again"
+pretrain 'data_paths=[data/example-chat-dataset]' global_batch_size=4 epochs=0 out=no
+code_is 1; says stderr "epochs=0 trains nothing"
 pretrain hiden_size=3
 code_is 1; says stderr "hiden_size"
 pretrain arch=hrm

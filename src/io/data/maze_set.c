@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "io/data/order.h"
 #include "io/data/puzzle_write.h"
+#include "io/formats/csv.h"
 #include "io/formats/line_reader.h"
 #include <stdlib.h>
 #include <string.h>
@@ -205,24 +206,14 @@ static an_status bad_line(an_err *err, const list *l, uint64_t line, const char 
     return an_fail(err, AN_E_DATA, "%s:%llu: %s", l->path, (unsigned long long)line, why);
 }
 
-/* Commas divide the line source,question,answer,rating; quotes around a maze may be there. */
-static const char *field(const char **at, const char *end, size_t *n)
-{
-    const char *begin = *at, *comma = begin <= end ? memchr(begin, ',', (size_t)(end - begin)) : NULL;
-    if (begin > end) return NULL;
-    *n = (size_t)((comma ? comma : end) - begin);
-    *at = comma ? comma + 1 : end + 1;
-    if (*n > 1 && begin[0] == '"' && begin[*n - 1] == '"') return *n -= 2, begin + 1;
-    return begin;
-}
-
 static an_status read_maze(an_err *err, builder *b, list *l, uint64_t number, const char *line, size_t n)
 {
-    const char *at = line, *end = line + n, *text, *answer;
-    size_t text_n, answer_n, rest;
+    size_t text_n, answer_n;
     int64_t steps;
-    if (!field(&at, end, &rest) || !(text = field(&at, end, &text_n)) || !(answer = field(&at, end, &answer_n)))
-        return bad_line(err, l, number, "not source,question,answer,rating");
+    const char *text = an_csv_line_field(line, n, 1, &text_n), *answer = an_csv_line_field(line, n, 2, &answer_n);
+    if (text_n == SIZE_MAX || answer_n == SIZE_MAX)
+        return bad_line(err, l, number, "a quote has no end, or no comma behind it");
+    if (!text || !answer) return bad_line(err, l, number, "not source,question,answer,rating");
     int side = 1;
     while ((size_t)(side * side) < text_n && side < AN_MAZE_MAX_SIDE) side++;
     if ((size_t)(side * side) != text_n || answer_n != text_n || (b->side && side != b->side))

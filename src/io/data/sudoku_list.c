@@ -1,6 +1,7 @@
 /* sudoku_list.c: parsing lines and CSV files of Sudokus. See sudoku_list.h. */
 #define _DEFAULT_SOURCE
 #include "io/data/sudoku_list.h"
+#include "io/formats/csv.h"
 #include "io/formats/json.h"
 #include "io/formats/line_reader.h"
 #include <stdlib.h>
@@ -35,26 +36,12 @@ static int side_of(size_t n)
     return n == 16 ? 4 : n == 36 ? 6 : n == 81 ? 9 : 0;
 }
 
-/* Field k of a CSV line without quotes; NULL: there are fewer. */
-static const char *field(const char *line, size_t n, int k, size_t *length)
-{
-    const char *end = line + n, *at = line;
-    for (; k > 0; k--) {
-        at = memchr(at, ',', (size_t)(end - at));
-        if (!at) return NULL;
-        at++;
-    }
-    const char *comma = memchr(at, ',', (size_t)(end - at));
-    *length = (size_t)((comma ? comma : end) - at);
-    return at;
-}
-
 static void find_columns(const char *line, size_t n, columns *out)
 {
     *out = (columns){-1, -1, -1, false};
     for (int k = 0; k < MAX_COLUMNS; k++) {
         size_t length;
-        const char *name = field(line, n, k, &length);
+        const char *name = an_csv_line_field(line, n, k, &length);
         if (!name) break;
         if (length == 8 && memcmp(name, "question", 8) == 0) out->question = k;
         if (length == 6 && memcmp(name, "answer", 6) == 0) out->answer = k;
@@ -86,10 +73,12 @@ static an_status read_csv_line(an_err *err, an_sudoku_list *l, const columns *c,
                                size_t n, double min_difficulty)
 {
     size_t question_n = 0, answer_n = 0, rating_n = 0;
-    const char *question = field(line, n, c->question, &question_n);
-    const char *answer = c->answer >= 0 ? field(line, n, c->answer, &answer_n) : NULL;
-    const char *rating = c->rating >= 0 ? field(line, n, c->rating, &rating_n) : NULL;
+    const char *question = an_csv_line_field(line, n, c->question, &question_n);
+    const char *answer = c->answer >= 0 ? an_csv_line_field(line, n, c->answer, &answer_n) : NULL;
+    const char *rating = c->rating >= 0 ? an_csv_line_field(line, n, c->rating, &rating_n) : NULL;
     an_sudoku_row *r;
+    if (question_n == SIZE_MAX || answer_n == SIZE_MAX || rating_n == SIZE_MAX)
+        return bad_line(err, l, number, "a quote has no end, or no comma behind it");
     if (!question || (c->answer >= 0 && !answer)) return bad_line(err, l, number, "fewer columns than the first line");
     if (rating && strtod(rating, NULL) < min_difficulty) return AN_OK;
     AN_TRY(add_row(err, l, number, question, question_n, &r));

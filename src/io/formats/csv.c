@@ -176,3 +176,24 @@ an_status an_csv_next(an_err *err, an_csv *r, const an_csv_field **fields, size_
     *n = count;
     return AN_OK;
 }
+
+const char *an_csv_line_field(const char *line, size_t n, int k, size_t *length)
+{
+    const char *end = line + n, *at = line;
+    *length = 0;
+    for (;; k--, at++) {
+        const bool quoted = at < end && *at == '"';
+        const char *begin = at + quoted, *close = end;
+        if (quoted) {
+            for (at = begin; at < end && (*at != '"' || (at + 1 < end && at[1] == '"')); at++) at += *at == '"';
+            close = at;
+            if (at == end || (at + 1 < end && at[1] != ',')) return *length = SIZE_MAX, NULL;
+            at++;
+        } else {
+            const char *comma = memchr(at, ',', (size_t)(end - at));
+            close = at = comma ? comma : end;
+        }
+        if (k == 0) return *length = (size_t)(close - begin), begin;
+        if (at == end) return NULL;
+    }
+}

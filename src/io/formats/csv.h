@@ -34,4 +34,8 @@ int64_t an_csv_line(const an_csv *r);
 const char *an_csv_name(const an_csv *r);
 size_t an_csv_bytes(const an_csv *r); /* memory held */
 
+/* Field k (from 0) of a record that is one line, where it lies: without its quotes, with those inside of it as they are (doubled).
+ * NULL: there are fewer fields, or *length is SIZE_MAX and a quote before or in it has no end, or no comma behind it. */
+const char *an_csv_line_field(const char *line, size_t n, int k, size_t *length);
+
 #endif

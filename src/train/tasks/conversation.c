@@ -60,18 +60,20 @@ static chat_settings *settings_of(an_train_config *c)
 
 /* ---- opening */
 
-/* Folder i of the data's, or of those that data= names where none are opened. False: there is no such folder. */
-static bool folder_at(const an_train_config *c, const chat_data *d, int i, char out[AN_PUZZLE_PATH_BYTES])
+/* *out: where the tokenizer of folder i of the data is, or of those that data= names where none are opened; *found: there is such a
+ * folder. */
+static an_status tokenizer_at(an_err *err, const an_train_config *c, const chat_data *d, int i,
+                              char out[AN_PUZZLE_PATH_BYTES], bool *found)
 {
     const an_puzzle_set *s = d->set[AN_TRAIN] ? d->set[AN_TRAIN] : d->set[AN_VAL];
     an_text name = {0};
     an_list list = an_list_begin(c->data);
-    bool found = s ? an_puzzle_set_dir(s, i) != NULL : an_list_next(&list, &name);
-    for (int k = 0; !s && found && k < i; k++) found = an_list_next(&list, &name);
-    const char *dir = !found ? "" : s ? an_puzzle_set_dir(s, i) : name.data;
-    found = found && snprintf(out, AN_PUZZLE_PATH_BYTES, "%s/tokenizer", dir) < AN_PUZZLE_PATH_BYTES;
+    const char *dir = s ? an_puzzle_set_dir(s, i) : NULL;
+    for (int k = 0; !s && k <= i; k++) dir = an_list_next(&list, &name) ? name.data : NULL;
+    *found = dir && snprintf(out, AN_PUZZLE_PATH_BYTES, "%s/tokenizer", dir) < AN_PUZZLE_PATH_BYTES;
+    const an_status status = name.failed ? an_fail_nomem(err, "data=", strlen(c->data)) : AN_OK;
     an_text_free(&name);
-    return found;
+    return status;
 }
 
 /* Each folder of conversations may have the tokenizer that made it; those that do must mean the same by their ids as `own`, which
@@ -79,8 +81,11 @@ static bool folder_at(const an_train_config *c, const chat_data *d, int i, char 
 static an_status match_tokenizers(an_err *err, const an_train_config *c, chat_data *d)
 {
     char path[AN_PUZZLE_PATH_BYTES];
-    for (int i = 0; i < AN_PUZZLE_MAX_PARTS && folder_at(c, d, i, path); i++) {
+    for (int i = 0; i < AN_PUZZLE_MAX_PARTS; i++) {
         an_tokenizer *other;
+        bool found;
+        AN_TRY(tokenizer_at(err, c, d, i, path, &found));
+        if (!found) break;
         if (access(path, F_OK) != 0) continue;
         if (!d->own_tokenizer) {
             AN_TRY(an_tokenizer_open(err, path, &d->own_tokenizer));
@@ -105,10 +110,10 @@ static an_status open_tokenizer(an_err *err, an_train_config *c, const an_st *fr
         AN_TRY(an_tokenizer_from_json(err, an_st_path(from), json, strlen(json), &d->own_tokenizer));
         if (*named && flags & AN_OPEN_INITIAL)
             AN_TRY(an_tokenizer_check_named(err, named, an_st_path(from), d->own_tokenizer));
-        snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%s", an_st_path(from));
+        snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%.1000s", an_st_path(from));
     } else if (*named) {
         AN_TRY(an_tokenizer_open(err, named, &d->own_tokenizer));
-        snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%s", named);
+        snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%.1000s", named);
     }
     AN_TRY(match_tokenizers(err, c, d));
     d->head.tokenizer = d->own_tokenizer;
