@@ -360,6 +360,8 @@ def layers():
     yield "attention_causal", Net(lambda m, *x: F.scaled_dot_product_attention(*x, is_causal=True)), (q, k, v)
     yield "attention_scale", Net(lambda m, *x: F.scaled_dot_product_attention(*x, scale=0.3)), (q, k, v[..., :4])
     yield "attention_gqa", Net(lambda m, *x: F.scaled_dot_product_attention(*x, enable_gqa=True)), (q, k[:, :2], v[:, :2])
+    yield "attention_repeated", Net(lambda m, q, k, v: (F.scaled_dot_product_attention(q, k.repeat_interleave(2, 1), v[:, :, None].expand(-1, -1, 2, -1, -1).reshape(q.shape), is_causal=True), F.scaled_dot_product_attention(q, k.repeat_interleave(2, dim=1), v.repeat_interleave(2, dim=1)))), (q, k[:, :2], v[:, :2])
+    yield "histc", Net(lambda m, x: (torch.histc(x, 5, -1, 1), torch.histc(x, 4), torch.histc(x.detach() * 0 + 2, 3), torch.histc(x, 7, -0.25, 0.5), x.sum())), (seq,)
     yield "attention_narrow_values", Net(lambda m, q, k, v: (F.scaled_dot_product_attention(q, k, v[..., :3], is_causal=True), F.scaled_dot_product_attention(q, k, v[..., :2], attn_mask=torch.ones(5, 5, dtype=torch.bool).tril()))), (q, k, v)
     yield "attention_cross", Net(lambda m, *x: F.scaled_dot_product_attention(*x, is_causal=True)), (q[:, :, :3], k, v)
     yield "attention_computed", Net(lambda m, q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=torch.arange(5)[None, :] <= torch.arange(5)[:, None])), (q, k, v)

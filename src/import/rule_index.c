@@ -637,6 +637,41 @@ an_status an_rule_embedding_bag(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
+/* self bins=100 min=0 max=0: how many elements lie in each of `bins` equal parts of [min, max], of which the last has its end; min == max: from
+ * the smallest to the largest element, or one to each side where they are equal. A NaN is nowhere. */
+an_status an_rule_histc(an_build *b, const an_pt2_node *n)
+{
+    const an_dtype dtype = an_dtype_of(an_in(b, n, 0));
+    an_tensor *x = an_detach_at(AN_AT, an_widen(an_as_number(an_in(b, n, 0)))), *low, *high;
+    const int64_t bins = an_in_int(b, n, 1), count = an_count(x);
+    const double min = an_in_float(b, n, 2), max = an_in_float(b, n, 3);
+    if (bins < 1 || bins > INT32_MAX - 1 || !(min <= max))
+        return an_build_refuse(b, AN_E_IO, "%lld bins from %g to %g; the file is damaged", (long long)bins, min, max);
+    if (!an_is_float(x)) x = an_as(x, AN_F32);
+    x = an_reshape_1(x, count);
+    if (min < max || count == 0) {
+        low = an_num(x, b->cx, min);
+        high = an_num(x, b->cx, min < max ? max : min + 1);
+    } else {
+        low = an_min_at(AN_AT, x, AN_ALL, false);
+        high = an_max_at(AN_AT, x, AN_ALL, false);
+        an_tensor *same = an_eq_at(AN_AT, low, high), *one = an_num(x, b->cx, 1);
+        an_tensor *below = an_sub_at(AN_AT, low, one), *above = an_add_at(AN_AT, high, one);
+        low = an_where_at(AN_AT, same, below, low);
+        high = an_where_at(AN_AT, same, above, high);
+    }
+    an_tensor *range = an_sub_at(AN_AT, high, low), *at = an_mul_num_at(AN_AT, an_sub_at(AN_AT, x, low), (double)bins);
+    at = an_floor_at(AN_AT, an_div_at(AN_AT, at, range)); /* multiplied first, as PyTorch does */
+    at = an_minimum_at(AN_AT, at, an_num(at, b->cx, (double)(bins - 1)));
+    an_tensor *not_below = an_ge_at(AN_AT, x, low), *not_above = an_le_at(AN_AT, x, high); /* false of a NaN */
+    an_tensor *inside = an_and_at(AN_AT, not_below, not_above);
+    at = an_where_at(AN_AT, inside, at, an_num(at, b->cx, (double)bins)); /* a bin that is cut off below */
+    an_tensor *ones = an_full_at(AN_AT, b->cx, AN_I32, AN_SHAPE(count), 1);
+    an_tensor *all = an_scatter_add_at(AN_AT, as_index(at), ones, bins + 1);
+    an_out(b, n, 0, an_as(an_slice_at(AN_AT, all, 0, 0, bins, 1), dtype));
+    return AN_OK;
+}
+
 /* ---- products by groups of rows: a mixture of experts */
 
 static an_tensor *transposed(an_tensor *x)
