@@ -195,7 +195,17 @@ def extremes(d):
             lambda x: x.max(axis)[0], lambda x: x.min(axis)[0], lambda x: torch.aminmax(x, dim=axis)[0], lambda x: torch.maximum(x, -x), lambda x: torch.fmax(x, x.flip(0))], (x,)
 
 
-KINDS = {f.__name__: f for f in (narrow_integers, remainders, entropies, norms, scattered, hard, attention, quotients, clamps, subnormals, extremes)}
+def scattered_extremes(d):
+    """Groups of infinities and NaN."""
+    shape = (d.choice((3, 5)), d.choice((2, 4)))
+    rows = d.randint(4, 9)
+    ids = d.ints((rows, shape[1]), 0, shape[0] - 1)
+    x, s = (torch.where(torch.rand(t.shape, generator=torch.Generator().manual_seed(d.randrange(1 << 30))) < 0.5, d.choice((math.inf, -math.inf)), t)
+            for t in (d.floats(shape, 0.3), d.floats((rows, shape[1]), 0.3)))
+    return [lambda x, i, s, how=how, own=own: x.scatter_reduce(0, i, s, how, include_self=own) for how in ("amax", "amin") for own in (True, False)], (x, ids, s)
+
+
+KINDS = {f.__name__: f for f in (narrow_integers, remainders, entropies, norms, scattered, hard, attention, quotients, clamps, subnormals, extremes, scattered_extremes)}
 
 
 def main():

@@ -541,6 +541,34 @@ static an_tensor *over_part(an_tensor *x, an_tensor *part)
     return part;
 }
 
+/* x where `taken`; NaN with a slope of NaN where `odd`; else 0. */
+static an_tensor *share_of(an_build *b, an_tensor *x, an_tensor *taken, an_tensor *odd)
+{
+    an_tensor *zero = an_num(x, b->cx, 0), *nan = an_num(x, b->cx, NAN), *one = an_num(x, b->cx, 1);
+    an_tensor *of_odd = an_where_at(AN_AT, odd, x, zero), *slope = an_where_at(AN_AT, odd, nan, one);
+    of_odd = an_mul_at(AN_AT, of_odd, slope);
+    return an_where_at(AN_AT, odd, of_odd, an_where_at(AN_AT, taken, x, zero));
+}
+
+/* The extremes y [V] of groups with PyTorch's gradient: elements of src [M], which goes to places `at`, and of self x [V] that equal the extreme share it;
+ * of NaN, which equals nothing, all have NaN. Without `self` x counts where it equals the extreme, but has none of it where src goes (not `none`). */
+static an_tensor *share_extremes(an_build *b, an_tensor *y, an_tensor *x, an_tensor *src, an_tensor *at,
+                                 an_tensor *none, bool self)
+{
+    an_tensor *r = an_detach_at(AN_AT, y), *here = an_rows(r, at), *odd = an_ne_at(AN_AT, r, r);
+    an_tensor *own = an_eq_at(AN_AT, x, r), *theirs = an_eq_at(AN_AT, src, here);
+    an_tensor *of_src = share_of(b, src, theirs, an_ne_at(AN_AT, here, here));
+    an_tensor *takes = self ? own : an_and_at(AN_AT, own, none);
+    an_tensor *of_x = share_of(b, x, takes, self ? odd : an_and_at(AN_AT, odd, none));
+    const an_dtype dtype = an_dtype_of(x);
+    an_tensor *count = an_scatter_add_at(AN_AT, at, an_as(theirs, dtype), an_count(x)), *one = an_num(x, b->cx, 1);
+    count = an_maximum_at(AN_AT, an_add_at(AN_AT, count, an_as(own, dtype)), one);
+    an_tensor *sum = an_add_at(AN_AT, an_scatter_add_at(AN_AT, at, of_src, an_count(x)), of_x);
+    an_tensor *mean = an_div_at(AN_AT, sum, count), *nothing = an_sub_at(AN_AT, mean, an_detach_at(AN_AT, mean));
+    an_tensor *finite = an_isfinite_at(AN_AT, r);
+    return an_where_at(AN_AT, finite, an_add_at(AN_AT, r, nothing), mean);
+}
+
 /* self dim index src reduce include_self: sums, means, products or extremes of what goes to one place. */
 an_status an_rule_scatter_reduce(an_build *b, const an_pt2_node *n)
 {
@@ -596,6 +624,8 @@ an_status an_rule_scatter_reduce(an_build *b, const an_pt2_node *n)
         y = an_reshape_1(over_part(x, axis_back(y, axis)), an_count(x));
     }
     if (!self) y = an_where_at(AN_AT, none, flat, y);
+    if (!sum && !mean && kind != PRODUCT && an_is_float(x))
+        y = share_extremes(b, y, flat, an_reshape_1(src, an_count(ids)), linear, none, self);
     an_out(b, n, 0, an_reshape_at(AN_AT, y, given));
     return AN_OK;
 }

@@ -289,8 +289,8 @@ an_status an_rule_aminmax(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_in(b, n, 0);
     an_shape out;
     const an_axes mask = axes_of(b, n, 1, x, an_in_bool(b, n, 2), &out);
-    an_out(b, n, 0, an_reshape_at(AN_AT, mask ? an_min_at(AN_AT, x, mask, true) : x, out));
-    an_out(b, n, 1, an_reshape_at(AN_AT, mask ? an_max_at(AN_AT, x, mask, true) : x, out));
+    an_out(b, n, 0, an_reshape_at(AN_AT, an_extreme(b, x, mask, true), out));
+    an_out(b, n, 1, an_reshape_at(AN_AT, an_extreme(b, x, mask, false), out));
     return AN_OK;
 }
 

@@ -68,21 +68,60 @@ an_status an_rule_mean_dim(an_build *b, const an_pt2_node *n)
 {
     return reduce(b, n, an_mean_at, 1, 2);
 }
+
+an_tensor *an_extreme(an_build *b, an_tensor *t, an_axes mask, bool least)
+{
+    int64_t length = 1;
+    for (int axis = 0; axis < an_rank(t); axis++)
+        if (mask >> axis & 1) length *= an_dim(t, axis);
+    if (length != 1) return reduced(t, mask, least ? an_min_at : an_max_at);
+    if (!an_is_float(t)) return t;
+    an_tensor *nan = an_ne_at(AN_AT, t, t); /* equals no maximum: 0/0 of its gradient */
+    an_tensor *odd = an_where_at(AN_AT, nan, t, an_num(t, b->cx, 0));
+    return an_where_at(AN_AT, nan, an_mul_at(AN_AT, odd, an_detach_at(AN_AT, odd)), t);
+}
+
+static an_status extreme_of_axes(an_build *b, const an_pt2_node *n, bool least)
+{
+    an_built_value x = an_in_value(b, n, 0);
+    x.t = an_as_result(b, n, 0, x.t);
+    const an_axes mask = axes_of(b, n, 1, &x);
+    an_tensor *y = an_extreme(b, an_as_number(x.t), mask, least);
+    finish(b, n, 0, an_dtype_of(x.t) == AN_BOOL ? an_as(y, AN_BOOL) : y, x.last, mask, an_in_bool(b, n, 2));
+    return AN_OK;
+}
 an_status an_rule_amax(an_build *b, const an_pt2_node *n)
 {
-    return reduce(b, n, an_max_at, 1, 2);
+    return extreme_of_axes(b, n, false);
 }
 an_status an_rule_amin(an_build *b, const an_pt2_node *n)
 {
-    return reduce(b, n, an_min_at, 1, 2);
+    return extreme_of_axes(b, n, true);
+}
+
+/* Of all elements: where some are NaN those share the gradient, by way of their mean. */
+static an_status extreme_of_all(an_build *b, const an_pt2_node *n, an_reduction *fn)
+{
+    const an_built_value x = an_in_value(b, n, 0);
+    if (!an_is_float(x.t) || an_count(x.t) < 2) return reduce(b, n, fn, -1, -1);
+    an_tensor *nan = an_ne_at(AN_AT, x.t, x.t), *zero = an_num(x.t, b->cx, 0);
+    an_tensor *last = an_num(x.t, b->cx, fn == an_max_at ? -INFINITY : INFINITY);
+    an_tensor *y = fn(AN_AT, an_where_at(AN_AT, nan, last, x.t), AN_ALL, false);
+    an_tensor *sum = an_sum_at(AN_AT, an_where_at(AN_AT, nan, x.t, zero), AN_ALL, false);
+    an_tensor *count = an_sum_at(AN_AT, an_as(nan, AN_F32), AN_ALL, false), *one = an_num(count, b->cx, 1);
+    an_tensor *some = an_ge_at(AN_AT, count, one);
+    count = an_as(an_maximum_at(AN_AT, count, one), an_dtype_of(sum));
+    an_tensor *mean = an_as(an_div_at(AN_AT, sum, count), an_dtype_of(y));
+    an_out(b, n, 0, an_as_result(b, n, 0, an_where_at(AN_AT, some, mean, y)));
+    return AN_OK;
 }
 an_status an_rule_max_all(an_build *b, const an_pt2_node *n)
 {
-    return reduce(b, n, an_max_at, -1, -1);
+    return extreme_of_all(b, n, an_max_at);
 }
 an_status an_rule_min_all(an_build *b, const an_pt2_node *n)
 {
-    return reduce(b, n, an_min_at, -1, -1);
+    return extreme_of_all(b, n, an_min_at);
 }
 
 static an_status truth(an_build *b, const an_pt2_node *n, an_reduction *fn, int dims, int keepdim)

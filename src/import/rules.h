@@ -75,6 +75,8 @@ void an_to_result(const an_build *b, const an_pt2_node *n, an_tensor **x, an_ten
 /* The same for products and quotients: beside a number, or a tensor without axes, as operand 1, floats of 16 bits are widened, for PyTorch
  * takes that one as float32 has it and rounds once. `out`: the result's dtype. */
 void an_to_factors(an_build *b, const an_pt2_node *n, an_tensor **x, an_tensor **y, an_dtype *out);
+/* Greatest or least over axes, which are kept; equal ones share the gradient, and of a NaN it is NaN, over a single element too. */
+an_tensor *an_extreme(an_build *b, an_tensor *t, an_axes mask, bool least);
 /* Toward zero to whole numbers. */
 an_tensor *an_truncated(an_build *b, an_tensor *x);
 /* Bools as int32, for formulas over numbers; what they give is cast to the result's dtype. */
