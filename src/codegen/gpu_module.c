@@ -22,7 +22,7 @@ extern const char an_embed_exact[], an_embed_dialect_tiles_h[], an_embed_dialect
 extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_dropout_mask_h[],
     an_embed_attn_bf16_inc[], an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[],
     an_embed_attn_hopper_inc[], an_embed_attn_decode_inc[], an_embed_attn_hopper_backward_inc[],
-    an_embed_attn_short_inc[];
+    an_embed_attn_short_inc[], an_embed_attn_tf32_hopper_inc[];
 extern const char an_embed_conv_bf16_inc[], an_embed_gemm_rows_inc[];
 
 enum {
@@ -150,13 +150,17 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
         return NULL;
     }
     if (an_gpu_fast(gpu) && tf32 && wide && plain && s->dtype == AN_F32 && s->D <= 128) {
-        t->body = AN_BODY_TF32;
+        const int64_t heads = (int64_t)s->B * s->H;
+        const bool hopper = gpu->arch_specific == 90 && s->D <= AN_TF32_HOPPER_MOST &&
+                            (!grad || AN_TF32_WHOLE(heads, s->T, s->S, AN_TF32_HOPPER_COLUMNS(s->D)));
+        t->body = hopper ? AN_BODY_TF32_HOPPER : AN_BODY_TF32;
         t->threads = 128;
         t->bm = 64;
         t->bn = 128 / 8;
-        t->bk = grad && AN_TF32_WHOLE((int64_t)s->B * s->H, s->T, s->S, s->D); /* one kernel for dq, dk and dv */
-        t->dc = 16;                                                            /* unused */
-        t->cols = s->D <= 32 ? 64 : s->D <= 64 ? 32 : 16;
+        t->bk = grad && (hopper || AN_TF32_WHOLE(heads, s->T, s->S, s->D)); /* one kernel for dq, dk and dv */
+        t->dc = 16;                                                         /* unused */
+        t->cols = hopper || s->D > 32 ? 32 : 64;
+        if (s->D > 64) t->cols = 16;
         return NULL;
     }
     for (size_t i = s->D > 128    ? 2
@@ -266,7 +270,8 @@ static void defines(const an_tiles *t, an_text *out)
     if (is_short(t)) an_text_printf(out, "#define AN_SHORT 1\n#define AN_ROTATED %d\n", t->body == AN_BODY_ROTATED);
     if (t->body == AN_BODY_HOPPER)
         an_text_printf(out, "#define AN_HOPPER 1\n#define AN_HOPPER_PASS %d\n#define AN_MASK %d\n", t->bk, t->mask);
-    if (t->body == AN_BODY_TF32) an_text_printf(out, "#define AN_WHOLE %d\n", t->bk);
+    if (t->body == AN_BODY_TF32 || t->body == AN_BODY_TF32_HOPPER)
+        an_text_printf(out, "#define AN_HOPPER %d\n#define AN_WHOLE %d\n", t->body == AN_BODY_TF32_HOPPER, t->bk);
 }
 
 static const char *args_text(an_gpu_module m)
@@ -277,13 +282,13 @@ static const char *args_text(an_gpu_module m)
 }
 static const char *body_text(an_gpu_module m, int body)
 {
-    return body == AN_BODY_BF16 || body >= AN_BODY_HOPPER ? an_embed_attn_bf16_inc
-           : body == AN_BODY_TF32                         ? an_embed_attn_tf32_inc
-           : body == AN_BODY_DECODE                       ? an_embed_attn_decode_inc
-           : m >= AN_MODULE_SCATTER                       ? an_gpu_call_body_text(m)
-           : m == AN_MODULE_GEMM                          ? an_embed_gemm_inc
-           : m == AN_MODULE_ATTN                          ? an_embed_attn_forward_inc
-                                                          : an_embed_attn_backward_inc;
+    return body == AN_BODY_BF16 || body >= AN_BODY_HOPPER        ? an_embed_attn_bf16_inc
+           : body == AN_BODY_TF32 || body == AN_BODY_TF32_HOPPER ? an_embed_attn_tf32_inc
+           : body == AN_BODY_DECODE                              ? an_embed_attn_decode_inc
+           : m >= AN_MODULE_SCATTER                              ? an_gpu_call_body_text(m)
+           : m == AN_MODULE_GEMM                                 ? an_embed_gemm_inc
+           : m == AN_MODULE_ATTN                                 ? an_embed_attn_forward_inc
+                                                                 : an_embed_attn_backward_inc;
 }
 
 /* The output among arguments [first, first + n) of the step that input i lies in the memory of, -1. In place means the
@@ -343,6 +348,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
     an_text_puts(out, body_text(t.module, t.body));
     if (t.rows) an_text_puts(out, an_embed_gemm_rows_inc);
     if (is_short(&t)) an_text_puts(out, an_embed_attn_short_inc);
+    if (t.body == AN_BODY_TF32_HOPPER) an_text_puts(out, an_embed_attn_tf32_hopper_inc);
     if (t.body != AN_BODY_HOPPER) return;
     an_text_puts(out, an_embed_attn_hopper_inc);
     if (t.module == AN_MODULE_ATTN_GRAD) an_text_puts(out, an_embed_attn_hopper_backward_inc);

@@ -240,6 +240,7 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
         why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, t->bk, &l)
                                         : attn_launch(out, "attn_forward", a, t, false, &l);
     if (why) return why;
+    if (t->body == AN_BODY_TF32_HOPPER) l->shared_bytes = AN_TF32_HOPPER_SHARED(false, t->d);
     for (int i = 0; i < (int)AN_COUNT(order); i++)
         if (packed && i < 3)
             an_gpu_bind(l, AN_BIND_SCRATCH, i, 0, packed_tensor(a, false, i));
@@ -252,12 +253,14 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
     return NULL;
 }
 
-/* attn_tf32.inc's attn_dqkv: a thread block takes a head. */
+/* attn_dqkv in tf32: a thread block takes a head. */
 static const char *whole_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_tiles *t,
                                 an_gpu_launch **l)
 {
     const char *why = an_gpu_launch_add(out, entry, 1, a->H, a->B, t->threads, l);
-    if (!why) (*l)->shared_bytes = AN_TF32_WHOLE_SHARED(t->d, t->cols);
+    if (!why)
+        (*l)->shared_bytes =
+            t->body == AN_BODY_TF32_HOPPER ? AN_TF32_HOPPER_SHARED(true, t->d) : AN_TF32_WHOLE_SHARED(t->d, t->cols);
     return why;
 }
 
@@ -281,7 +284,8 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
               {"attn_dkv", dkv, AN_COUNT(dkv), AN_DKV_PASS},
               {"attn_dqkv", dqkv, AN_COUNT(dqkv), t->bk}};
     static const int to_pack[] = {Q, K, V, DO};
-    const bool hopper = t->body == AN_BODY_HOPPER, whole = t->body == AN_BODY_TF32 && t->bk,
+    const bool hopper = t->body == AN_BODY_HOPPER,
+               whole = (t->body == AN_BODY_TF32 || t->body == AN_BODY_TF32_HOPPER) && t->bk,
                one = whole || (hopper && AN_HOPPER_FIVE(t->bk)), packed = hopper && t->vec < 8;
     out->params.attn = attn_args(a, false);
     out->params_bytes = sizeof out->params.attn;
