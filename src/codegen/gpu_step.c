@@ -158,8 +158,7 @@ static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_a
 static int64_t packed_at(const an_attn_spec *a, bool grad)
 {
     const int64_t heads = (int64_t)a->H * a->B;
-    return grad ? 4 * an_round_up(
-                          AN_HOPPER_WORDS(AN_HOPPER_BACK(heads, a->T, a->D), heads, a->T, AN_HOPPER_CHUNKS(a->D)), 4)
+    return grad ? 4 * an_round_up(AN_HOPPER_WORDS(an_module_attn_pass(a, true), heads, a->T, AN_HOPPER_CHUNKS(a->D)), 4)
                 : 0;
 }
 /* Byte of the scratch where tensor 0 to 3 (q, k, v, do) is packed, 4: where they end. */
@@ -191,8 +190,7 @@ static int64_t mask_at(const an_attn_spec *a, bool grad)
 static int64_t mask_bytes(const an_attn_spec *a, bool grad)
 {
     const int64_t heads = (int64_t)a->B * a->H;
-    return AN_MASK_BYTES(grad ? AN_HOPPER_BACK(heads, a->T, a->D) : AN_HOPPER_FORWARD_OF(heads, a->T, a->D), heads,
-                         a->T, a->S);
+    return AN_MASK_BYTES(an_module_attn_pass(a, grad), heads, a->T, a->S);
 }
 static const char *mask_launch(an_gpu_step *out, const an_plan_step *s, const an_attn_spec *a, const an_tiles *t,
                                int rng, bool grad)

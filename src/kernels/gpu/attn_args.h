@@ -4,7 +4,7 @@
 struct an_attn_args {
     an_i64 q[3], k[3], v[3], o[3];
     an_i64 do_[3], dq[3], dk[3], dv[3];
-    an_i64 mask[4];      /* of (b, h, i, j); only the portable bodies take a mask */
+    an_i64 mask[4];      /* of (b, h, i, j) */
     int B, H, T, S;
     float scale;
     float keep_scale;    /* an_rng_keep_scale_16(p): what a kept probability is multiplied by; 1 without dropout */
@@ -41,7 +41,7 @@ struct an_attn_args {
  *     THIRD    and one that makes dq alone: beside the sums of two chunks it has no registers, and the workers make dq
  *     STAGES   of the ring through which tiles of the other side are streamed
  *     SLOTS    buffers for the held rows, so that, where there are two, the next block's are copied while this one is worked on
- * Dynamic shared memory: tiles, two f32 (lse, delta) for each streamed query, barriers. Measured choice: bench/cuda/README.md. */
+ * Dynamic shared memory: tiles, AN_HOPPER_NUMBERS for each tile of streamed queries, barriers. Measured choice: bench/cuda/README.md. */
 #define AN_FORWARD_PASS        0
 #define AN_WHOLE_PASS          1
 #define AN_SHARED_PASS         2
@@ -77,8 +77,11 @@ struct an_attn_args {
     ((AN_HOPPER_SLOTS(pass, c) * AN_HOPPER_HELD(pass) * AN_HOPPER_GROUPS(pass, c) +                                    \
       AN_HOPPER_PER_STAGE(c) * AN_HOPPER_STAGES(pass, c)) * (c) * AN_HOPPER_TILE +                                     \
      AN_HOPPER_FIVE(pass) * (4 + 2 * (c) * AN_HOPPER_NEAR(c)) * AN_HOPPER_TILE +                                       \
-     AN_HOPPER_KEYS(pass) * 512 * AN_HOPPER_STAGES(pass, c) + 256)
-/* Which of the backward passes. Heads of 65 to 128 in short sequences spend too long on filling and emptying the one place of their keys, wider ones
+     AN_HOPPER_KEYS(pass) * AN_HOPPER_NUMBERS(pass, c) * AN_HOPPER_STAGES(pass, c) + 256)
+/* A streamed tile of queries has two numbers a row: lse and delta; three with a mask, whose maxima and logarithms are apart: where there is room. */
+#define AN_HOPPER_NUMBERS(pass, c) (AN_HOPPER_FIVE(pass) || (c) > AN_HOPPER_MOST_BIASED ? 512 : 768)
+#define AN_HOPPER_MOST_BIASED      3 /* chunks of a head with a mask */
+/* Which of the backward passes, without a mask and a window (with them AN_DKV_PASS and AN_DQ_PASS, which visit what a query sees alone). Heads of 65 to 128 in short sequences spend too long on filling and emptying the one place of their keys, wider ones
  * have no registers for five GEMMs. Where thread blocks take whole heads, the last round of AN_HOPPER_GRID may be nearly empty; where they share
  * them, it is full, but a head takes up to 1.2 times as long. */
 #define AN_HOPPER_GRID      132 /* multiprocessors of an H100 SXM and of an H200 */
