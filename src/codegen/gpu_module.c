@@ -168,7 +168,7 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
     if (an_gpu_fast(gpu) && tf32 && wide && plain && s->dtype == AN_F32 && s->D <= 128) {
         const int64_t heads = (int64_t)s->B * s->H;
         const bool hopper = gpu->arch_specific == 90 && s->D <= AN_TF32_HOPPER_MOST &&
-                            (!grad || AN_TF32_WHOLE(heads, s->T, s->S, AN_TF32_HOPPER_COLUMNS(s->D)));
+                            (!grad || AN_TF32_HOPPER_BACK(heads, s->T, s->S));
         t->body = hopper ? AN_BODY_TF32_HOPPER : AN_BODY_TF32;
         t->threads = 128;
         t->bm = 64;

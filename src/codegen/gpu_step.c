@@ -255,10 +255,10 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
 static const char *whole_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_tiles *t,
                                 an_gpu_launch **l)
 {
-    const char *why = an_gpu_launch_add(out, entry, 1, a->H, a->B, t->threads, l);
-    if (!why)
-        (*l)->shared_bytes =
-            t->body == AN_BODY_TF32_HOPPER ? AN_TF32_HOPPER_SHARED(true, t->d) : AN_TF32_WHOLE_SHARED(t->d, t->cols);
+    const bool hopper = t->body == AN_BODY_TF32_HOPPER;
+    const char *why =
+        an_gpu_launch_add(out, entry, 1, a->H, a->B, hopper ? AN_TF32_HOPPER_BACK_THREADS : t->threads, l);
+    if (!why) (*l)->shared_bytes = hopper ? AN_TF32_HOPPER_SHARED(true, t->d) : AN_TF32_WHOLE_SHARED(t->d, t->cols);
     return why;
 }
 

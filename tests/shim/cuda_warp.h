@@ -76,6 +76,7 @@ static inline float __fadd_rn(float a, float b)
 {
     return a + b;
 }
+#define an_shuffle(x, lane) simd_shuffle(x, ushort(lane))
 static inline float an_shuffle_xor(float x, int mask)
 {
     return simd_shuffle_xor(x, ushort(mask));
@@ -195,6 +196,7 @@ static inline float2 an_read2(an_u32 at)
 #define an_show_to_wgmma() ((void)0)
 #define an_hold(c)         ((void)0)
 #define an_hold_head(c)    ((void)0)
+#define an_hold_dq(c)      ((void)0)
 #define an_hold_left(p)    ((void)0)
 template <int LEFT> static inline void an_wgmma_wait() {}
 static inline float shim_rounded(float x)
@@ -206,6 +208,16 @@ static inline float shim_rounded(float x)
 static inline float shim_element(an_u32 tile, int rows, int r, int k)
 {
     return shim_rounded(*shim_at(tile + k / 32 * rows * 128 + r * 128 + (((k % 32 / 4) ^ (r & 7)) << 4) + k % 4 * 4));
+}
+static inline void an_begin_dq(float (*c)[4], an_u32 left, an_u32 right)
+{
+    for (int n = 0; n < 8; n++) {
+        const int row = (an_subgroup & 3) * 16 + (an_lane >> 2) + 8 * (n >> 1 & 1),
+                  column = 8 * (n >> 2) + (an_lane & 3) * 2 + (n & 1);
+        float sum = 0;
+        for (int k = 0; k < 128; k++) sum += shim_element(left, 64, row, k) * shim_element(right, 32, column, k);
+        c[n >> 2][n & 3] = sum;
+    }
 }
 static inline void an_begin_abt(float (*c)[4], an_u32 left, an_u32 right, int steps)
 {

@@ -58,7 +58,8 @@ static void check(int D, int T, int S, int causal)
     const shim_object objects[2] = {build(D, causal, 1), build(D, causal, 0)};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         const unsigned blocks[] = {(unsigned)(T + HELD - 1) / HELD, (unsigned)(T + THREADS / 8 - 1) / (THREADS / 8), 1};
-        shim_launch l = {.groups = {blocks[i], (unsigned)c.H, (unsigned)c.B}, .threads = THREADS};
+        shim_launch l = {.groups = {blocks[i], (unsigned)c.H, (unsigned)c.B},
+                         .threads = i == 2 ? AN_TF32_HOPPER_BACK_THREADS : THREADS};
         for (int a = 0; a < passes[i].n; a++) {
             const int t = passes[i].arg[a];
             l.buffers[a] = t == LSE || t == NONE ? (shim_buffer){lse, rows_bytes}
@@ -95,6 +96,7 @@ static void attention_by_wgmma_in_tf32_is_that_of_loops_in_double(void **state)
 {
     (void)state;
     check(64, 97, 97, 1);
+    check(64, 130, 200, 1);
     check(64, 65, 70, 0);
 }
 

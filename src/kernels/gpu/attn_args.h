@@ -20,11 +20,14 @@ struct an_attn_args {
 #define AN_TF32_WHOLE(heads, T, S, d)    ((heads) >= 264 && (S) >= (T) && ((d) == 32 || (d) == 64))
 #define AN_TF32_WHOLE_SHARED(d, cols) (4 * ((64 + 4 * (cols)) * ((d) + 4) + 4 * (cols) + 68 * (cols)))
 
-/* attn_tf32_hopper.inc, for heads of up to 64: columns of a tile, and its dynamic shared memory: tiles of q, k and v^T; or k, k^T and v, of
- * 64 keys, q, q^T, do, do^T and ds of 32 queries, their lse and delta. */
+/* attn_tf32_hopper.inc, for heads of up to 64: columns of a tile, and its dynamic shared memory: tiles of q, k and v^T; or k, k^T and v of
+ * 128 keys, q, q^T, do, do^T and ds of 32 queries, their lse and delta. The gradient where heads enough fill the GPU, and key 0 is seen by all
+ * queries. */
 #define AN_TF32_HOPPER_MOST            64
 #define AN_TF32_HOPPER_COLUMNS(d)      ((d) <= 32 ? 32 : 64)
-#define AN_TF32_HOPPER_SHARED(grad, d) ((grad) ? 1024 * AN_TF32_HOPPER_COLUMNS(d) + 24832 : 512 * AN_TF32_HOPPER_COLUMNS(d))
+#define AN_TF32_HOPPER_SHARED(grad, d) ((grad) ? 1536 * AN_TF32_HOPPER_COLUMNS(d) + 49408 : 512 * AN_TF32_HOPPER_COLUMNS(d))
+#define AN_TF32_HOPPER_BACK(heads, T, S) ((heads) >= 132 && (S) >= (T))
+#define AN_TF32_HOPPER_BACK_THREADS    256
 
 /* The passes of attn_hopper*.inc, for heads of `c` chunks of 64 columns (padded with zeros in shared memory), 1 to 4:
  *     AN_FORWARD_PASS  holds queries, streams K and V
