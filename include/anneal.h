@@ -355,7 +355,8 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
  *     softmax                  NaN for a row of -inf alone, or that holds +inf
  *     integers                 wrap; division by 0 gives 0
  *     casts to integers        truncate; saturate beyond the ends (PyTorch: whatever the machine gives); NaN is 0
- * Subnormal numbers of float32 and bfloat16 may count as zeros. */
+ * Subnormal numbers of float32 are numbers like all others on the CPU (in every function, as in PyTorch), and zeros in exact mode
+ * and on GPUs. What is rounded to bfloat16 and subnormal there is zero. */
 
 #define AN_STR_(x) #x
 #define AN_STR(x)  AN_STR_(x)
@@ -417,6 +418,13 @@ AN_API an_tensor *an_matmul_as_at(const char *at, an_tensor *a, an_tensor *b, an
  * [rows,C...]. Ids and labels that come straight from an input are checked before a run: one out of range is AN_E_DATA
  * and a sentence. An id computed on the device counts as the nearest that is in range: in gather, in its gradient and
  * in scatter_add. */
+/* Products by groups of rows, as a mixture of experts has them: x [S,K], w [E,K,N], ends int32 [E], which a step may compute. Rows
+ * ends[e-1] to ends[e] of x (from 0 for e = 0) are multiplied by w[e]; a group may be empty, and rows behind the last end are 0 in the
+ * result [S,N]. An end below the one before it or outside [0,S] is taken as the nearest that is not. The work is that of S rows, not
+ * of E times as many. an_grouped_outer: the sum of a[i]^T b[i] over the rows i of each group, a [S,M] and b [S,N] to [E,M,N]; an empty group's
+ * is 0. Dtypes as an_linear's: those of the policy. */
+AN_API an_tensor *an_grouped_matmul_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *ends);
+AN_API an_tensor *an_grouped_outer_at(const char *at, an_tensor *a, an_tensor *b, an_tensor *ends);
 AN_API an_tensor *an_gather_at(const char *at, an_tensor *table, an_tensor *index);
 AN_API an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor *src, int64_t rows);
 /* table [V,...] with row index[i] (i32 [n]) replaced by rows[i] ([n,...], the table's dtype). Of equal ids the last counts;
@@ -458,8 +466,9 @@ AN_API an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_te
  * policy. In 16 bits the sum is rounded once, after the bias is added in float32. */
 AN_API an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias);
 
-/* softmax(q k^T * scale + mask) v. q [B,H,T,D], k v [B,H,S,D]; scale 0 means 1/sqrt(D); causal: query i sees key j <= i
- * + S - T. Memory linear in T. n_keys (i32 scalar or NULL): only the first n <= S keys are in use and S - T becomes n -
+/* softmax(q k^T * scale + mask) v. q [B,H,T,D], k v [B,G,S,D], where G divides H: head h of q attends to head h / (H/G)
+ * of k and v, which is in memory once (grouped heads; multi-query attention: G is 1), and their gradients are the sums
+ * over those heads of q. scale 0 means 1/sqrt(D); causal: query i sees key j <= i + S - T. Memory linear in T. n_keys (i32 scalar or NULL): only the first n <= S keys are in use and S - T becomes n -
  * T: one plan serves a growing KV cache. float64 has no kernel: there the scores are in memory. */
 AN_API an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
                                   double dropout, an_tensor *n_keys);
@@ -637,6 +646,8 @@ AN_API an_status an_round_weights(an_ctx *cx, bool rounded);
 #define an_matmul(a, b)                  an_matmul_at(AN_AT, a, b)
 #define an_matmul_as(a, b, t)            an_matmul_as_at(AN_AT, a, b, t)
 #define an_gather(table, index)          an_gather_at(AN_AT, table, index)
+#define an_grouped_matmul(x, w, ends)    an_grouped_matmul_at(AN_AT, x, w, ends)
+#define an_grouped_outer(a, b, ends)     an_grouped_outer_at(AN_AT, a, b, ends)
 #define an_scatter_add(index, src, rows) an_scatter_add_at(AN_AT, index, src, rows)
 #define an_put_rows(table, index, rows)  an_put_rows_at(AN_AT, table, index, rows)
 #define an_softmax(a, axis)              an_softmax_at(AN_AT, a, axis)

@@ -93,9 +93,10 @@ AN_API an_status an_import_build(an_import_model *m, an_import_mode mode, an_ten
                                  char why[AN_IMPORT_WHY]);
 
 /* An array of another program. A step is in elements. */
+enum { AN_IMPORT_I8 = 100, AN_IMPORT_I16 }; /* beside an_dtype: dtypes of arrays that are inputs */
 typedef struct an_import_array {
     void *data;
-    int32_t dtype; /* an_dtype; as PyTorch has it: AN_I64 where it has int64 */
+    int32_t dtype; /* an_dtype, as PyTorch has it: AN_I64 where it has int64; or one of those above */
     int32_t rank;
     int64_t dim[8], step[8];
 } an_import_array;
@@ -113,7 +114,7 @@ AN_API an_status an_import_call_plan(an_import_model *m, const an_import_array *
  * order of axes without gaps. On the CPU both are read and written in place (an_bind): an input whose elements are dense
  * in any order of its axes, or one number repeated, is not copied; integers are, as int32, and
  * elements that are not aligned to their size. An input of another dtype than the graph's is refused (AN_E_DTYPE), but
- * integers of 32 and 64 bits and uint8 stand for each other. Results must not overlap each other or an input. A call
+ * integers of 8 to 64 bits stand for each other. A result must not overlap another, nor an input without gaps. A call
  * draws other random numbers than the one before. The context's step ends with it. */
 AN_API an_status an_import_call(an_import_model *m, const an_import_array *in, const an_import_array *out,
                                 char why[AN_IMPORT_WHY]);

@@ -132,7 +132,70 @@ def attention(d):
             lambda q, k, v: F.scaled_dot_product_attention(q * 2, k, v, attn_mask=torch.ones(q.shape[2], k.shape[2]).tril().bool(), scale=scale)], (q, k, v)
 
 
-KINDS = {f.__name__: f for f in (narrow_integers, remainders, entropies, norms, scattered, hard, attention)}
+def quotients(d):
+    """Rounded quotients beside exact multiples, infinities and -2^31."""
+    ends = (-2**31, -2**31 + 1, 2**31 - 1, -1, 1, 2, -2, 3, -7, 46341, 0)
+    i = torch.tensor([d.choice(ends) for _ in range(24)], dtype=torch.int32)
+    j = torch.tensor([d.choice(ends[:-1]) for _ in range(24)], dtype=torch.int32)
+    j = torch.where((i == -2**31) & (j == -1), 3, j)  # PyTorch's division toward zero traps
+    by, tenth = d.choice(ends[:3]), d.choice((0.1, 0.3, -0.7, 2.5))
+    y = torch.tensor([d.randint(1, 40) * d.choice((0.1, -0.1, 0.3, 1e-3)) for _ in range(24)], dtype=torch.float64)
+    x = torch.where(torch.tensor([d.random() < 0.3 for _ in range(24)]), d.floats((24,), 0.5), y * d.ints((24,), -50, 50))
+    low = d.choice((torch.float32, torch.bfloat16, torch.float16))
+
+    def whole(f):
+        return lambda i, j, x, y: f(i, j).double()
+
+    def real(f):
+        return lambda i, j, x, y: f(x, y)
+    return [whole(torch.fmod), whole(lambda i, j: torch.div(i, j, rounding_mode="trunc")), whole(lambda i, j: i // j), whole(torch.remainder),
+            whole(lambda i, j: torch.fmod(i, by)), whole(lambda i, j: torch.div(i, by, rounding_mode="trunc")),
+            real(lambda x, y: torch.floor_divide(x.detach(), y.detach())), real(lambda x, y: torch.div(x, tenth, rounding_mode="floor")), real(torch.remainder),
+            real(lambda x, y: (x.detach().to(low) // y.detach().to(low)).double()), real(lambda x, y: (x.detach().to(low) // tenth).double()),
+            real(lambda x, y: (x.detach().to(low) * tenth).double()), real(lambda x, y: torch.div(x.detach().to(low), tenth, rounding_mode="trunc").double())], (i, j, x, y)
+
+
+def clamps(d):
+    """Ends that are NaN, equal, and the wrong way round."""
+    shape = d.shape(2)
+    x, lo, hi = d.floats(shape, 0.4), d.floats(shape, 0.4), d.floats(d.choice((shape, shape[-1:])), 0.4)
+    lo = torch.where(torch.tensor([d.random() < 0.5 for _ in range(lo.numel())]).reshape(lo.shape), hi, lo)
+    n = d.choice((math.nan, 0.0, 1.0, -math.inf))
+    return [torch.clamp, lambda x, lo, hi: torch.clamp(x, hi, lo), lambda x, lo, hi: torch.clamp(x, min=lo), lambda x, lo, hi: torch.clamp(x, max=lo),
+            lambda x, lo, hi: torch.clamp(x, hi, hi), lambda x, lo, hi: torch.clamp(x, n, 1.0), lambda x, lo, hi: x.clamp_min(math.nan),
+            lambda x, lo, hi: x.clamp_max(n), lambda x, lo, hi: F.hardtanh(x.detach(), math.nan, 1.0)], (x, lo, hi)
+
+
+def subnormals(d):
+    """float32 below 2^-126, times what makes its last bit count."""
+    x = torch.tensor([d.choice((1, -1)) * 2.0**d.uniform(-149, -120) for _ in range(40)] + [0.0, -0.0, 2.0**-149, -2.0**-149], dtype=torch.float64)
+    x = x.float().double()
+    e = torch.tensor([d.uniform(-104, -86) for _ in range(44)], dtype=torch.float64)
+
+    def of(f):
+        return lambda x, e: f(x.detach().float(), e.detach().float()).double()
+    near = 2.0**14
+
+    def digits(y):  # six of them
+        return torch.round(y * near) / near
+    return [of(lambda x, e: digits(x.sqrt() * 2.0**66)), of(lambda x, e: x.rsqrt()), of(lambda x, e: x.floor()), of(lambda x, e: x.ceil()), of(lambda x, e: x.sin() * 2.0**126),
+            of(lambda x, e: torch.round(x.log())), of(lambda x, e: torch.round(x.log2() * 16)), of(lambda x, e: torch.round(x.abs().log10() * 64)),
+            of(lambda x, e: digits(e.exp() * 2.0**126)), of(lambda x, e: digits(torch.exp2(e * 1.4) * 2.0**126)), of(lambda x, e: digits(x.abs().pow(0.125))),
+            of(lambda x, e: x.tanh() * 2.0**126), of(lambda x, e: digits(torch.atan2(x, x.flip(0)))), of(lambda x, e: x.fmod(2.0**-130) * 2.0**126),
+            of(lambda x, e: x.remainder(2.0**-127) * 2.0**126), of(lambda x, e: x / 3 * 2.0**126), of(lambda x, e: torch.expm1(x) * 2.0**126)], (x, e)
+
+
+def extremes(d):
+    """Largest and least of rows with infinities, of nothing else, and with NaN."""
+    shape = d.shape(3)
+    x = d.floats(shape, d.choice((0, 0.5, 1)))
+    x = torch.where(torch.tensor([d.random() < 0.4 for _ in range(x.numel())]).reshape(shape), d.choice((math.inf, -math.inf, math.nan)), x)
+    axis = d.randrange(len(shape))
+    return [lambda x: x.amax(axis), lambda x: x.amin(axis), lambda x: x.amax(), lambda x: x.amin(keepdim=True, dim=tuple(range(len(shape)))), lambda x: x.max(), lambda x: x.min(),
+            lambda x: x.max(axis)[0], lambda x: x.min(axis)[0], lambda x: torch.aminmax(x, dim=axis)[0], lambda x: torch.maximum(x, -x), lambda x: torch.fmax(x, x.flip(0))], (x,)
+
+
+KINDS = {f.__name__: f for f in (narrow_integers, remainders, entropies, norms, scattered, hard, attention, quotients, clamps, subnormals, extremes)}
 
 
 def main():

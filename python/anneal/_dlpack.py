@@ -4,12 +4,12 @@ import ctypes as c
 import sys
 import threading
 
-from ._library import BF16, BOOL, F16, F32, F64, I32, I64, U8, Array
+from ._library import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, Array
 
 CPU, CUDA_HOST = 1, 3  # DLDeviceType whose memory the CPU reads
-TYPES = {(2, 32): F32, (2, 64): F64, (2, 16): F16, (4, 16): BF16, (0, 32): I32, (0, 64): I64, (1, 8): U8, (6, 8): BOOL}
+TYPES = {(2, 32): F32, (2, 64): F64, (2, 16): F16, (4, 16): BF16, (0, 8): I8, (0, 16): I16, (0, 32): I32, (0, 64): I64, (1, 8): U8, (6, 8): BOOL}
 CODES = {dtype: code for code, dtype in TYPES.items()}
-NAMES = {F32: "float32", F64: "float64", F16: "float16", BF16: "bfloat16", I32: "int32", I64: "int64", U8: "uint8", BOOL: "bool"}
+NAMES = {F32: "float32", F64: "float64", F16: "float16", BF16: "bfloat16", I8: "int8", I16: "int16", I32: "int32", I64: "int64", U8: "uint8", BOOL: "bool"}
 BYTES = {dtype: bits // 8 for (_, bits), dtype in TYPES.items()}
 READ_ONLY = 1  # a flag of DLManagedTensorVersioned
 

@@ -9,6 +9,7 @@ import weakref
 
 WHY_BYTES = 1024
 F32, BF16, F16, F64, I32, I64, U8, BOOL = range(8)  # an_dtype
+I8, I16 = 100, 101  # AN_IMPORT_I8, AN_IMPORT_I16: of inputs alone
 INPUT, OUTPUT = 0, 1  # an_import_kind
 
 

@@ -13,8 +13,11 @@
  * things could still differ, and are taken care of here:
  *   contraction  No product is an operand of an addition, unless it is exact; fused operations are written AN_FMA. So
  *                -ffp-contract does not matter. Reassociation does: -ffast-math and Metal's default fast math are wrong.
- *   subnormals   Arguments below 2^-126 count as zeros with their sign, and results there are zeros with their sign.
- *                No intermediate result that matters is subnormal. So it does not matter whether the hardware flushes.
+ *   subnormals   On a GPU (AN_KEEPS_SUBNORMALS 0) arguments below 2^-126 count as zeros with their sign, and results there
+ *                are zeros with their sign; no intermediate result that matters is subnormal, so it does not matter whether
+ *                the hardware flushes. On a CPU they are numbers like all others, as in PyTorch and libm, unless the
+ *                processor flushes them (exact mode): then every bit is a GPU's, because a subnormal argument meets an
+ *                addition, a multiplication or a comparison first, and a subnormal result comes from one.
  *   NaN          Every NaN that a function returns is 0x7fc00000; min and max return one of their arguments.
  * tests/unit/test_exact.c pins the bits by hashes; tests/unknowns/exact_bits.sh compares compilers and machines.
  *
@@ -112,6 +115,14 @@ AN_FN float an_u32_as_f32(an_u32 u)
 #define AN_U2F(u) an_u32_as_f32(u)
 #endif
 
+#ifndef AN_KEEPS_SUBNORMALS
+#ifdef AN_EXACT_DEVICE
+#define AN_KEEPS_SUBNORMALS 0
+#else
+#define AN_KEEPS_SUBNORMALS 1
+#endif
+#endif
+
 #define AN_SIGN_BIT  0x80000000u
 #define AN_EXACT_INF AN_U2F(0x7f800000u)
 #define AN_EXACT_NAN AN_U2F(0x7fc00000u)
@@ -139,10 +150,25 @@ AN_FN float an_with_sign_(float y, float x)
 {
     return AN_U2F(AN_F2U(y) | (AN_F2U(x) & AN_SIGN_BIT));
 }
-/* What a function with f(x) = x near 0 gives for zeros and subnormals. */
+/* Whether x counts as zero. A processor that flushes compares a subnormal number as one. */
+AN_FN int an_is_zero_(float x)
+{
+#if AN_KEEPS_SUBNORMALS
+    return x == 0.0f;
+#else
+    return an_abs_(x) < AN_TINY;
+#endif
+}
+/* What a function with f(x) = x near 0 gives there. */
 AN_FN float an_flush_small_(float y, float x)
 {
-    return an_abs_(x) < AN_TINY ? an_signed_zero_(x) : y;
+    return an_is_zero_(x) ? an_signed_zero_(x) : y;
+}
+
+/* y where x is positive, `zero` where it counts as zero, else NaN. */
+AN_FN float an_of_positive_(float x, float y, float zero)
+{
+    return an_is_zero_(x) ? zero : x > 0.0f ? y : AN_EXACT_NAN;
 }
 
 #define AN_EXP_Q4 0.00138706516f /* of q below, the coefficient of r^4 */
@@ -167,6 +193,47 @@ AN_FN float an_exp_scaled_(float t, float r)
     float p = AN_FMA(an_exp_q_(r), r, 1.0f);
     p = AN_FMA(p, r, 1.0f);
     return AN_U2F(AN_F2U(p) + (AN_F2U(t) << 23));
+}
+
+/* What an_exp_scaled_ gave, where the result is subnormal (n >= -150) and the exponent ran over: 2^64 times as much, and one rounding. */
+AN_FN float an_tiny_(float y)
+{
+#if AN_KEEPS_SUBNORMALS
+    return AN_U2F(AN_F2U(y) + 0x20000000u) * 5.42101086e-20f;
+#else
+    (void)y;
+    return 0.0f;
+#endif
+}
+
+/* Keeps an_tiny_'s exponent within its range. */
+AN_FN float an_at_least_(float x, float least)
+{
+#if AN_KEEPS_SUBNORMALS
+    return x > least ? x : least;
+#else
+    (void)least;
+    return x;
+#endif
+}
+
+/* x for a logarithm: a subnormal one times 2^24, and what that adds to the exponent. */
+AN_FN float an_normal_(float x)
+{
+#if AN_KEEPS_SUBNORMALS
+    return x < AN_TINY ? x * 16777216.0f : x;
+#else
+    return x;
+#endif
+}
+AN_FN float an_normal_exponent_(float k, float x)
+{
+#if AN_KEEPS_SUBNORMALS
+    return x < AN_TINY ? k - 24.0f : k;
+#else
+    (void)x;
+    return k;
+#endif
 }
 
 /* log(2^k (1 + f)) for -0.25 <= f < 0.5 */
@@ -198,27 +265,29 @@ AN_FN float an_recip_1_2_(float d)
 
 /* ---- exponentials and logarithms ---- */
 
-/* 0.92 ulp; 0 below -87.3365402, inf above 88.7228317 */
+/* 0.92 ulp; inf above 88.7228317 */
 AN_FN float an_exp(float x)
 {
-    float t = AN_FMA(x, AN_LOG2E, AN_ROUNDER);
+    float a = an_at_least_(x, -104.0f); /* there e^x has become 0 */
+    float t = AN_FMA(a, AN_LOG2E, AN_ROUNDER);
     float n = t - AN_ROUNDER;
-    float r = AN_FMA(n, -AN_LN2, x);
+    float r = AN_FMA(n, -AN_LN2, a);
     r = AN_FMA(n, AN_LN2_LO, r);
     float y = an_exp_scaled_(t, r);
     y = x > 88.7228317f ? AN_EXACT_INF : y;
-    y = x < -87.3365402f ? 0.0f : y;
+    y = x < -87.3365402f ? an_tiny_(y) : y;
     return x == x ? y : AN_EXACT_NAN;
 }
 
-/* 0.91 ulp; 0 below -126, inf from 128 */
+/* 0.91 ulp; inf from 128 */
 AN_FN float an_exp2(float x)
 {
-    float t = x + AN_ROUNDER;
+    float a = an_at_least_(x, -150.0f); /* there 2^x has become 0 */
+    float t = a + AN_ROUNDER;
     float n = t - AN_ROUNDER;
-    float y = an_exp_scaled_(t, (x - n) * AN_LN2);
+    float y = an_exp_scaled_(t, (a - n) * AN_LN2);
     y = x >= 128.0f ? AN_EXACT_INF : y;
-    y = x < -126.0f ? 0.0f : y;
+    y = x < -126.0f ? an_tiny_(y) : y;
     return x == x ? y : AN_EXACT_NAN;
 }
 
@@ -242,23 +311,23 @@ AN_FN float an_expm1(float x)
 /* 0.93 ulp */
 AN_FN float an_log(float x)
 {
-    an_u32 u = AN_F2U(x);
+    an_u32 u = AN_F2U(an_normal_(x));
     an_u32 e = (u - 0x3f400000u) & 0xff800000u; /* x = 2^k m, 0.75 <= m < 1.5, k in the place of the exponent */
-    float k = (float)(int)e * 1.1920929e-7f;
+    float k = an_normal_exponent_((float)(int)e * 1.1920929e-7f, x);
     float y = an_log_(AN_U2F(u - e) - 1.0f, k);
     y = x == AN_EXACT_INF ? x : y;
-    return x >= AN_TINY ? y : x > -AN_TINY ? -AN_EXACT_INF : AN_EXACT_NAN;
+    return an_of_positive_(x, y, -AN_EXACT_INF);
 }
 
 /* 1.76 ulp: the logarithm times a constant, one rounding more */
 AN_FN float an_log2(float x)
 {
-    an_u32 u = AN_F2U(x);
+    an_u32 u = AN_F2U(an_normal_(x));
     an_u32 e = (u - 0x3f400000u) & 0xff800000u;
-    float k = (float)(int)e * 1.1920929e-7f;
+    float k = an_normal_exponent_((float)(int)e * 1.1920929e-7f, x);
     float y = AN_FMA(an_log_(AN_U2F(u - e) - 1.0f, 0.0f), AN_LOG2E, k);
     y = x == AN_EXACT_INF ? x : y;
-    return x >= AN_TINY ? y : x > -AN_TINY ? -AN_EXACT_INF : AN_EXACT_NAN;
+    return an_of_positive_(x, y, -AN_EXACT_INF);
 }
 
 /* 0.93 ulp. k from the rounded 1 + x, but f = 2^-k x + (2^-k - 1) from x itself: one rounding */
@@ -276,9 +345,9 @@ AN_FN float an_log1p(float x)
 AN_FN float an_pow(float x, float y)
 {
     float a = an_abs_(x), b = an_abs_(y);
-    an_u32 u = AN_F2U(a);
+    an_u32 u = AN_F2U(an_normal_(a));
     an_u32 e = (u - 0x3f3504f3u) & 0xff800000u; /* |x| = 2^k m, sqrt(1/2) <= m < sqrt(2) */
-    float k = (float)(int)e * 1.1920929e-7f;
+    float k = an_normal_exponent_((float)(int)e * 1.1920929e-7f, a);
     float m = AN_U2F(u - e);
 
     /* log m = 2 (s + s_lo) + s^3 a(s^2), s = (m-1)/(m+1) */
@@ -304,7 +373,7 @@ AN_FN float an_pow(float x, float y)
     lo = AN_FMA(k, 1.42860677e-6f, lo) + (s2 + AN_FMA(k, 0.693145752f, -sum));
     float hi = sum + lo;
     lo = lo - (hi - sum);
-    hi = a < AN_TINY ? -AN_EXACT_INF : a == AN_EXACT_INF ? AN_EXACT_INF : hi;
+    hi = an_is_zero_(a) ? -AN_EXACT_INF : a == AN_EXACT_INF ? AN_EXACT_INF : hi;
 
     /* e^(y log |x|) */
     float w = y * hi;
@@ -314,8 +383,10 @@ AN_FN float an_pow(float x, float y)
     float g = AN_FMA(n, -AN_LN2, w) + AN_FMA(n, AN_LN2_LO, w_lo);
     float v = an_exp_scaled_(t, g);
     int bits = (int)AN_F2U(v); /* beyond the largest and below the smallest normal number the exponent has run over */
-    v = bits >= 0x7f800000 ? AN_EXACT_INF : bits < 0x00800000 ? 0.0f : v;
-    v = w > 89.0f ? AN_EXACT_INF : w < -88.0f ? 0.0f : v;
+    float below = w < -104.0f ? 0.0f : an_tiny_(v);
+    v = bits >= 0x7f800000 ? AN_EXACT_INF : v;
+    v = bits < 0x00800000 ? below : v;
+    v = w > 89.0f ? AN_EXACT_INF : w < -88.0f ? below : v;
     v = a == 1.0f ? 1.0f : v;
 
     /* the sign, for x < 0: y beyond 2^24 is an even integer */
@@ -323,12 +394,12 @@ AN_FN float an_pow(float x, float y)
     int i = (int)y_small;
     float whole = (float)i - y_small; /* 0 when y is an integer */
     v = AN_U2F(AN_F2U(v) | (whole == 0.0f ? AN_F2U(x) & ((an_u32)i << 31) : 0u));
-    float of_fraction = x > -AN_TINY ? v : a == AN_EXACT_INF ? v : AN_EXACT_NAN;
+    float of_fraction = x >= 0.0f || an_is_zero_(x) || a == AN_EXACT_INF ? v : AN_EXACT_NAN;
     v = whole == 0.0f ? v : of_fraction;
     v = x == x ? v : AN_EXACT_NAN;
     v = y == y ? v : AN_EXACT_NAN;
     v = x == 1.0f ? 1.0f : v;
-    return b < AN_TINY ? 1.0f : v;
+    return an_is_zero_(y) ? 1.0f : v;
 }
 
 /* ---- sigmoids and the error function ---- */
@@ -356,7 +427,7 @@ AN_FN float an_tanh(float x)
     return x == x ? y : AN_EXACT_NAN;
 }
 
-/* 2.78 ulp; 0 below -87.33 */
+/* 2.78 ulp; 0 where e^-x is infinite, as of 1 / (1 + e^-x) */
 AN_FN float an_sigmoid(float x)
 {
     float a = an_abs_(x);
@@ -365,7 +436,8 @@ AN_FN float an_sigmoid(float x)
     float r = AN_FMA(n, -AN_LN2, -a);
     r = AN_FMA(n, AN_LN2_LO, r);
     float e = an_exp_scaled_(t, r); /* e^-|x| */
-    e = a > 87.33f ? 0.0f : e;
+    e = a > 87.3365402f ? an_tiny_(e) : e;
+    e = a > 88.7228317f ? 0.0f : e;
     float y = an_recip_1_2_(1.0f + e);
     y = x < 0.0f ? e * y : y;
     return x == x ? y : AN_EXACT_NAN;
@@ -536,8 +608,8 @@ AN_FN float an_cos(float x)
 AN_FN float an_atan2(float y, float x)
 {
     float a = an_abs_(y), b = an_abs_(x);
-    a = a < AN_TINY ? 0.0f : a;
-    b = b < AN_TINY ? 0.0f : b;
+    a = an_is_zero_(a) ? 0.0f : a;
+    b = an_is_zero_(b) ? 0.0f : b;
     float low = a < b ? a : b, high = a < b ? b : a;
     low = high == AN_EXACT_INF ? (low == AN_EXACT_INF ? 1.0f : 0.0f) : low; /* infinity is as large as infinity */
     high = high == AN_EXACT_INF ? 1.0f : high;
@@ -577,14 +649,14 @@ AN_FN float an_atan2(float y, float x)
 AN_FN float an_sqrt(float x)
 {
     float y = AN_SQRT(x);
-    return x >= AN_TINY ? y : x > -AN_TINY ? an_signed_zero_(x) : AN_EXACT_NAN;
+    return an_of_positive_(x, y, an_signed_zero_(x));
 }
 
 /* 1.49 ulp: 1 / sqrt(x), each correctly rounded; inf with the sign of x at zeros */
 AN_FN float an_rsqrt(float x)
 {
     float y = AN_DIV(1.0f, AN_SQRT(x));
-    return x >= AN_TINY ? y : x > -AN_TINY ? an_with_sign_(AN_EXACT_INF, x) : AN_EXACT_NAN;
+    return an_of_positive_(x, y, an_with_sign_(AN_EXACT_INF, x));
 }
 
 AN_FN float an_rint(float x)

@@ -1,4 +1,4 @@
-/* text.c: the growing string, the nearest name for a misspelled one, readable byte counts.
+/* text.c: the growing string, the nearest name for a misspelled one, lists in one word, readable byte counts.
  *
  * Invariant: cap is 0 or larger than len; nothing is appended after a failure. */
 #include "base/text.h"
@@ -116,6 +116,78 @@ const char *an_nearest(const char *word, const char *const *names, size_t n)
         limit = d - 1; /* the first of equals wins */
     }
     return nearest;
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+/* Without the blanks at both ends. */
+static void trim(const char **begin, const char **end)
+{
+    while (*begin < *end && is_blank(**begin)) ++*begin;
+    while (*begin < *end && is_blank((*end)[-1])) --*end;
+}
+
+an_list an_list_begin(const char *text)
+{
+    an_list l = {.at = text, .end = text + strlen(text)};
+    trim(&l.at, &l.end);
+    if (l.end - l.at < 2 || *l.at != '[' || l.end[-1] != ']') return l;
+    l.at++;
+    l.end--;
+    return l;
+}
+
+/* The item in quotes at l->at, which moves behind the comma after it. */
+static void take_quoted(an_list *l, an_text *out)
+{
+    const char quote = *l->at++;
+    for (;; l->at++) {
+        const char *from = l->at;
+        while (l->at < l->end && *l->at != quote) l->at++;
+        an_text_putn(out, from, (size_t)(l->at - from));
+        l->bad = l->at == l->end;
+        if (l->bad) return;
+        l->at++;
+        if (l->at == l->end || *l->at != quote) break;
+        an_text_putn(out, &quote, 1);
+    }
+    while (l->at < l->end && is_blank(*l->at)) l->at++;
+    l->bad = l->at < l->end && *l->at != ',';
+    l->at += l->at < l->end;
+}
+
+bool an_list_next(an_list *l, an_text *out)
+{
+    an_text_clear(out);
+    while (!l->bad && out->len == 0 && l->at < l->end) {
+        while (l->at < l->end && is_blank(*l->at)) l->at++;
+        if (l->at < l->end && (*l->at == '\'' || *l->at == '"')) {
+            take_quoted(l, out);
+            continue;
+        }
+        const char *begin = l->at, *end = memchr(begin, ',', (size_t)(l->end - begin));
+        if (!end) end = l->end;
+        l->at = end + (end < l->end);
+        trim(&begin, &end);
+        an_text_putn(out, begin, (size_t)(end - begin));
+        if (out->failed) return false;
+    }
+    return !l->bad && out->len > 0;
+}
+
+void an_list_put(an_text *out, const char *item)
+{
+    const size_t n = strlen(item);
+    if (n > 0 && !strpbrk(item, ",'\"[]") && !is_blank(item[0]) && !is_blank(item[n - 1])) {
+        an_text_puts(out, item);
+        return;
+    }
+    an_text_puts(out, "'");
+    for (; *item; item++) an_text_putn(out, *item == '\'' ? "''" : item, *item == '\'' ? 2 : 1);
+    an_text_puts(out, "'");
 }
 
 const char *an_bytes_text(double bytes, char *out)

@@ -36,6 +36,19 @@ const char *an_nearest(const char *word, const char *const *names, size_t n);
  * length times length steps. */
 bool an_glob_list(const char *globs, const char *name);
 
+/* A list that is one word of a command line, or a value in a file: "a,b", "[a, b]", "['a', \"b,c\", 'it''s']". Blanks around an
+ * item are dropped, and items without a character; an item that begins with a quote goes to the same quote, which is
+ * doubled inside of it. */
+typedef struct an_list {
+    const char *at, *end;
+    bool bad; /* a quote without its end, or something other than a comma behind it */
+} an_list;
+an_list an_list_begin(const char *text);
+/* Makes *out the next item. False: there is none. */
+bool an_list_next(an_list *l, an_text *out);
+/* Appends an item as that reads it: in quotes where it could not stand without. */
+void an_list_put(an_text *out, const char *item);
+
 /* "1.5 GiB", "384 MiB", "12 KiB", "96 B" into `out` (at least 16 bytes); returns out. */
 const char *an_bytes_text(double bytes, char *out);
 

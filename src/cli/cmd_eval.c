@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/progress_bar.h"
 #include "infer/eval_reports.h"
+#include "train/data_fault.h"
 #include "train/evaluate.h"
 #include <math.h>
 #include <string.h>
@@ -68,6 +69,21 @@ static void put_numbers_json(an_text *line, const an_train_config *c, const an_e
     if (task->loss_exp) an_put_json(line, task->loss_exp, exp(e->loss));
 }
 
+/* What made it so: the data, or else the model, whose weights are checked for NaN when they are read. */
+static an_status not_finite(an_err *err, an_session *r, const char *run, double loss)
+{
+    an_text data = {0};
+    const bool blame = an_data_fault(r, AN_VAL, -1, &data);
+    an_status status =
+        an_fail(err, AN_E_NUMERIC, blame ? "%s: the loss is %s: %s; correct the data" : "%s: the loss is %s%s", run,
+                isnan(loss) ? "nan" : "infinite",
+                blame ? data.data
+                      : ": the model is not finite on these data; take an earlier checkpoint of its run (step=N), or "
+                        "dtype=float32");
+    an_text_free(&data);
+    return status;
+}
+
 static an_status evaluate(an_err *err, an_session *r, const an_args *args, const char *submission)
 {
     an_evaluation e;
@@ -79,6 +95,7 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args, const
     r->tell = NULL;
     an_bar_close(bar);
     AN_TRY(status);
+    if (!isfinite(e.loss)) return not_finite(err, r, args->words[0], e.loss);
     if (args->json)
         put_numbers_json(&line, &r->cfg, &e);
     else

@@ -33,7 +33,7 @@ static const an_config_field fields[] = {
     {"device", AN_CONFIG_TEXT, AT(device), "auto", 0, 0, NULL, "where to run"},
     {"threads", AN_CONFIG_INT, AT(threads), "0", 0, 4096, NULL, "CPU threads; 0: every core"},
     {"tokenizer", AN_CONFIG_TEXT, AT(tokenizer), "", 0, 0, NULL,
-     "for a checkpoint without one: the data set's folder tokenizer"},
+     "for a checkpoint without one: a folder; empty: tokenizer in the first folder of its data"},
 };
 const an_config an_generate_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -79,13 +79,20 @@ static void write_held(talk *k, bool end)
     k->held.len = keep;
 }
 
-/* The answer ends at its closing token, at <|endoftext|>, and at an id without text (of a padded vocabulary). */
+static bool is_marker(const an_chat_tokens *c, int32_t id)
+{
+    bool is = id == c->pad || id == c->begin || id == c->end || id == c->sep;
+    for (int role = 0; role < 3; role++) is |= id == c->open[role] || id == c->close[role];
+    return is;
+}
+
+/* The answer ends at its closing token, at <|endoftext|>, at any other token that marks turns (a model that has learnt little goes on
+ * with the user's), and at an id without text (of a padded vocabulary). */
 static bool take_token(void *arg, int64_t text, int32_t id)
 {
     (void)text;
     talk *k = arg;
-    k->ended =
-        id == k->c.end || id == k->c.close[AN_CHAT_ASSISTANT] || id == k->c.pad || id >= an_tokenizer_vocab(k->t);
+    k->ended = is_marker(&k->c, id) || id >= an_tokenizer_vocab(k->t);
     if (k->ended) return false;
     k->status = an_ids_push(k->err, &k->answer, id);
     if (k->status == AN_OK) k->status = an_tokenizer_decode(k->err, k->t, &id, 1, &k->held);
@@ -192,8 +199,9 @@ static an_status speak(an_err *err, an_session *r, const values *v, bool quiet)
         return an_fail(err, AN_E_USAGE, "generate: a model of kind %s holds no conversations", r->cfg.model->name);
     if (!k.t)
         return an_fail(err, AN_E_USAGE,
-                       "generate: the checkpoint has no tokenizer: set --tokenizer to the folder tokenizer of "
-                       "its data set");
+                       "generate: %s has no tokenizer, and there is none in its data's folder (data=%s): set "
+                       "--tokenizer to the folder tokenizer of the data set that it was trained on",
+                       v->checkpoint, r->cfg.data);
     AN_TRY(an_chat_tokens_find(err, v->checkpoint, k.t, &k.c));
     k.context = d->context(an_model_settings(&r->cfg));
     an_status status = v->interactive ? converse_all(err, &k) : answer_prompt(err, &k, quiet);
@@ -244,8 +252,11 @@ an_status an_cmd_generate(an_err *err, const an_args *args, int *exit_code)
     const an_config keys = an_train_keys(&c);
     an_interrupt_catch();
     an_status status = AN_OK;
+    const bool own = an_st_meta(st, AN_CKPT_TOKENIZER) != NULL;
     if (v.tokenizer[0]) status = an_config_set(err, &keys, &c, "", "tokenizer", v.tokenizer);
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
+    if (status == AN_OK && own && v.tokenizer[0])
+        status = an_tokenizer_check_named(err, v.tokenizer, an_st_path(st), r->data->tokenizer);
     an_st_close(st);
     if (status == AN_OK) status = speak(err, r, &v, args->quiet);
     if (status == AN_OK && an_interrupt_seen(NULL)) *exit_code = AN_EXIT_INTERRUPTED;

@@ -323,7 +323,10 @@ an_status an_cmd_sample(an_err *err, const an_args *given, int *exit_code)
     an_status status = AN_OK;
     if (v.tokenizer[0]) status = an_config_set(err, &keys, &c, "", "tokenizer", v.tokenizer);
     if (status == AN_OK && v.dtype[0]) status = an_config_set(err, &keys, &c, "", "dtype", v.dtype);
+    const bool own = an_st_meta(st, AN_CKPT_TOKENIZER) != NULL;
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
+    if (status == AN_OK && own && v.tokenizer[0] && r->data->tokenizer)
+        status = an_tokenizer_check_named(err, v.tokenizer, an_st_path(st), r->data->tokenizer);
     an_st_close(st);
     if (status == AN_OK) status = sample(err, r, &v, &args);
     if (status == AN_OK && an_interrupt_seen(NULL)) *exit_code = AN_EXIT_INTERRUPTED;

@@ -314,7 +314,9 @@ static an_status open_new(an_err *err, an_train_config *c, an_session **out)
                        "divide_batch divides the batch of one process: with several ranks set batch_size and "
                        "gradient_accumulation_steps");
     AN_TRY(an_session_open(err, c, NULL, AN_RUN_DATA, out));
-    an_status status = c->eval_only ? AN_OK : an_cli_divide(err, c, out);
+    an_status status = an_task_check(err, c->task, (*out)->data);
+    if (status == AN_OK && !c->eval_only) status = an_task_check_batch(err, &(*out)->cfg, (*out)->data);
+    if (status == AN_OK && !c->eval_only) status = an_cli_divide(err, c, out);
     if (status == AN_OK && !*out) return an_session_open(err, c, NULL, AN_RUN_DATA, out);
     if (status != AN_OK) an_session_close(*out);
     return status;
@@ -325,7 +327,9 @@ static an_status open_config(an_err *err, const an_args *args, train_values *v, 
     AN_TRY(open_settings(err, args, c));
     AN_TRY(an_config_defaults(err, &an_train_command_keys, v));
     AN_TRY(an_args_apply_run(err, args, &an_train_command_keys, v, c));
-    return an_train_config_check(err, c);
+    an_train_config one = *c; /* the batch is checked when the data are open: it may be larger than they are */
+    one.batch_size = 1;
+    return an_train_config_check(err, &one);
 }
 
 static an_status train_rank(an_err *err, const an_args *args, an_comm *comm, int *exit_code)
@@ -344,8 +348,6 @@ static an_status train_rank(an_err *err, const an_args *args, an_comm *comm, int
     }
     AN_TRY(open_new(err, &c, &r));
     an_status status = refuse_other_shape(err, args, &c, r);
-    if (status == AN_OK) status = an_task_check(err, c.task, r->data);
-    if (status == AN_OK && !c.eval_only) status = an_task_check_batch(err, &r->cfg, r->data);
     if (status == AN_OK) status = an_estimate_check(err, r, &estimate);
     if (status == AN_OK)
         status = c.eval_only ? train(err, r, &estimate, args, exit_code)
@@ -440,6 +442,7 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
         status = hint_at_data(err, status, began, &c);
     if (status == AN_OK) status = an_task_check(err, c.task, r->data);
     an_st_close(st);
+    if (status == AN_OK) c.max_iters = r->cfg.max_iters; /* epochs= has become updates */
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only && !r->owes_evaluation;
     if (done && is_first) {
         an_run_dir_sweep(c.out); /* a run killed while it wrote its last file has nothing else that would */

@@ -1,4 +1,4 @@
-/* trm_argv.c: the list of arguments that trm_command.h and trm_yaml.c fill. */
+/* trm_argv.c: the list of arguments that trm_command.c and trm_yaml.c fill, and the words that both take for none. */
 #include "cli/trm_command.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,4 +35,12 @@ an_status an_argv_add(an_err *err, an_argv *a, const char *text)
     a->argv[a->argc++] = copy;
     a->argv[a->argc] = NULL;
     return AN_OK;
+}
+
+bool an_recursive_null(const char *value)
+{
+    static const char *const words[] = {"", "~", "null", "Null", "NULL", "None"};
+    for (size_t i = 0; i < AN_COUNT(words); i++)
+        if (strcmp(value, words[i]) == 0) return true;
+    return false;
 }

@@ -83,44 +83,50 @@ static an_status add_command(an_err *err, int argc, char **argv, an_argv *out, i
 
 /* ---- settings */
 
-/* `ours` NULL: the setting has no meaning here and is ignored, with a note. */
+/* `ours` NULL: the setting has no meaning here and is ignored, with a note. `may_lack`: null is a value of it there. */
 static const struct {
     const char *theirs, *ours;
-} names[] = {{"lr", "learning_rate"},
-             {"global_batch_size", "batch_size"},
-             {"data_paths", "data"},
-             {"grad_clip_norm", "grad_clip"},
-             {"checkpoint_every_eval", "always_save_checkpoint"},
-             {"checkpoint_path", "out"},
-             {"load_checkpoint", "init_from"},
-             {"run_name", "note"},
-             {"arch.forward_dtype", "dtype"},
-             {"forward_dtype", "dtype"},
-             {"loss_type", "arch.loss.loss_type"},
-             {"evaluators", NULL},
-             {"eval_save_outputs", NULL},
-             {"arch.loss.name", NULL},
-             {"arch.H_layers", NULL},
-             {"dataset_type", NULL}};
+    bool may_lack;
+} names[] = {{"lr", "learning_rate", false},
+             {"global_batch_size", "batch_size", false},
+             {"data_paths", "data", false},
+             {"grad_clip_norm", "grad_clip", true},
+             {"checkpoint_every_eval", "always_save_checkpoint", false},
+             {"checkpoint_path", "out", true},
+             {"load_checkpoint", "init_from", true},
+             {"run_name", "note", false},
+             {"arch.forward_dtype", "dtype", false},
+             {"forward_dtype", "dtype", false},
+             {"loss_type", "arch.loss.loss_type", false},
+             {"evaluators", NULL, false},
+             {"eval_save_outputs", NULL, false},
+             {"arch.loss.name", NULL, false},
+             {"arch.H_layers", NULL, false},
+             {"dataset_type", NULL, false}};
 
-/* [a] is a, so that a list of one is what a path is; other lists stay. */
+/* [a] is a, so that a list of one is what a path is, and [] nothing; other lists stay. NULL: no memory. */
 static const char *plain_value(an_argv *a, const char *value)
 {
     const size_t n = strlen(value);
-    if (n < 2 || value[0] != '[' || value[n - 1] != ']' || strchr(value, ',')) return value;
-    char *copy = an_argv_printf(a, "%s", value + 1);
-    if (!copy) return value;
-    copy[n - 2] = 0;
-    char *from = copy + strspn(copy, " '\"");
-    size_t keep = strlen(from);
-    while (keep > 0 && strchr(" '\"", from[keep - 1])) keep--;
-    from[keep] = 0;
-    return from;
+    if (n < 2 || value[0] != '[' || value[n - 1] != ']') return value;
+    an_text item = {0}, next = {0};
+    an_list list = an_list_begin(value);
+    const bool one = an_list_next(&list, &item) && !an_list_next(&list, &next) && !list.bad;
+    an_text_clear(&next);
+    if (one) an_list_put(&next, item.data);
+    const char *plain = item.failed || next.failed   ? NULL
+                        : one                        ? an_argv_printf(a, "%s", next.data)
+                        : item.len == 0 && !list.bad ? ""
+                                                     : value;
+    an_text_free(&item);
+    an_text_free(&next);
+    return plain;
 }
 
 static an_status put_setting(an_err *err, an_argv *out, const char *key, const char *value)
 {
-    char *text = an_argv_printf(out, "%s=%s", key, plain_value(out, value));
+    const char *plain = plain_value(out, value);
+    char *text = plain ? an_argv_printf(out, "%s=%s", key, plain) : NULL;
     return text ? an_argv_add(err, out, text) : an_fail_nomem(err, "arguments", strlen(value));
 }
 
@@ -137,15 +143,10 @@ typedef struct schedule {
     double lr, min_ratio;   /* of puzzles: -1 where they are not given */
     bool has_out, has_path; /* has_path: settings come from files */
     const char *data, *run_name, *project; /* as given, owned by the rewritten arguments; NULL: not given */
-    const char *epochs;                    /* likewise */
+    const char *preset;                    /* what the settings begin with; NULL: not known */
+    const char *epochs;                    /* as given, likewise */
     bool ends_alone;                       /* eval_interval=null: the only evaluation is that at the end */
 } schedule;
-
-/* A setting that was not given, as Python's programs write it. */
-static bool is_null(const char *value)
-{
-    return is(value, "") || is(value, "null") || is(value, "None") || is(value, "~");
-}
 
 /* What is counted in epochs there, and what here has another beginning; *taken: it was one of these.
  *
@@ -163,7 +164,7 @@ static an_status add_schedule(an_err *err, schedule *s, const char *key, const c
         snprintf(number, sizeof number, "%lld", w - 1);
         return put_setting(err, out, "warmup_iters", number);
     }
-    s->ends_alone = is_null(value);
+    s->ends_alone = an_recursive_null(value);
     if (s->ends_alone) return AN_OK; /* the number of epochs may still follow */
     if (s->puzzles) AN_TRY(put_setting(err, out, "epochs_per_pass", value));
     if (s->own)
@@ -173,13 +174,21 @@ static an_status add_schedule(an_err *err, schedule *s, const char *key, const c
     return put_setting(err, out, "eval_epochs", value);
 }
 
-/* arch=trm names what is here; a file of another name has other sizes, and comes with --config-path. */
-static an_status check_group(an_err *err, const char *value)
+/* Without files of settings arch=trm and arch=trm_chat are what cfg_pretrain and cfg_chat have; with another configuration there
+ * they would take its model's sizes away, and with the other one of these its task. */
+static an_status check_group(an_err *err, const char *value, const schedule *s)
 {
     char name[32];
     const size_t n = strcspn(value, "_");
+    const bool chat = is(value + n, "_chat");
+    const char *whose = chat ? "cfg_chat" : "cfg_pretrain", *preset = s->preset ? s->preset : "the preset";
     snprintf(name, sizeof name, "%.*s", (int)AN_MIN(n, sizeof name - 1), value);
-    if (is_recursive(an_model_find(name)) && (is(value + n, "") || is(value + n, "_chat"))) return AN_OK;
+    if (is_recursive(an_model_find(name)) && (chat || is(value + n, ""))) {
+        if (is(preset, whose)) return AN_OK;
+        return an_fail(err, AN_E_USAGE,
+                       "arch=%s is the architecture of %s, and %.64s has its own: leave one of them out", value, whose,
+                       preset);
+    }
     return an_fail(err, AN_E_USAGE,
                    "arch=%.64s: of TinyRecursiveModels' architectures trm and trm_chat are here; --config-path DIR "
                    "takes DIR/arch/%.64s.yaml, whose model is trm with other sizes",
@@ -201,7 +210,8 @@ static an_status check_model(an_err *err, const char *value)
 /* Keeps the values that the name of a run's folder is made of: copies, since those of a file are freed before. */
 static an_status note_folder(an_err *err, schedule *s, const char *key, const char *value, an_argv *out)
 {
-    if (is(key, "out") || is(key, "out_dir") || is(key, "checkpoint_path")) s->has_out = true;
+    if (is(key, "out") || is(key, "out_dir") || (is(key, "checkpoint_path") && !an_recursive_null(value)))
+        s->has_out = true;
     const char **kept = is(key, "data_paths") || is(key, "data") ? &s->data
                         : is(key, "run_name")                    ? &s->run_name
                         : is(key, "project_name")                ? &s->project
@@ -209,7 +219,7 @@ static an_status note_folder(an_err *err, schedule *s, const char *key, const ch
                                                                  : NULL;
     if (!kept) return AN_OK;
     *kept = NULL;
-    if (is_null(value)) return AN_OK;
+    if (an_recursive_null(value)) return AN_OK;
     *kept = an_argv_printf(out, "%s", value);
     return *kept ? AN_OK : an_fail_nomem(err, "arguments", strlen(value));
 }
@@ -233,11 +243,11 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     if (!equals || *begin == '-' || n == 0 || n >= sizeof key) return an_argv_add(err, out, argument);
     memcpy(key, begin, n);
     key[n] = 0;
-    if (is(key, "arch")) return s->has_path ? AN_OK : check_group(err, equals + 1);
+    if (is(key, "arch")) return s->has_path ? AN_OK : check_group(err, equals + 1, s);
     if (is(key, "arch.name")) return check_model(err, equals + 1);
     if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
     AN_TRY(note_folder(err, s, key, equals + 1, out));
-    if (is(key, "project_name") || (is(key, "run_name") && is_null(equals + 1))) return AN_OK;
+    if (is(key, "project_name") || (is(key, "run_name") && an_recursive_null(equals + 1))) return AN_OK;
     if (is(key, "freeze_weights")) return add_freeze(err, equals + 1, out);
     if (is(key, "lr_min_ratio") && s->puzzles) return s->min_ratio = strtod(equals + 1, NULL), AN_OK;
     bool scheduled;
@@ -245,6 +255,7 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     if (scheduled) return AN_OK;
     for (size_t i = 0; i < AN_COUNT(names); i++) {
         if (!is(key, names[i].theirs)) continue;
+        if (names[i].may_lack && an_recursive_null(equals + 1)) return AN_OK;
         if (names[i].ours) return put_setting(err, out, names[i].ours, equals + 1);
         an_say("note    %s means nothing here and is passed over", key);
         return AN_OK;
@@ -288,6 +299,7 @@ static bool is_theirs(const char *word, schedule *s)
     const an_model *model = NULL;
     const an_preset *p = an_preset_find(word, &model);
     if (!p || !is_recursive(model)) return false;
+    s->preset = p->name;
     s->puzzles = p->task == NULL;
     return true;
 }
@@ -336,17 +348,22 @@ static void make_part(char *name)
 static an_status add_folder(an_err *err, const schedule *s, an_argv *out)
 {
     char data[64], project[96], run[64], now[24];
+    an_text first = {0};
     const an_model *model = NULL;
     const an_preset *p = out->argc > 2 ? an_preset_find(out->argv[2], &model) : NULL;
     const char *at = s->data ? s->data : p && strstr(p->settings, "data=") ? strstr(p->settings, "data=") + 5 : "data";
     const time_t t = time(NULL);
     struct tm local;
-    at += strspn(at, "[ '\"");
-    const char *end = at + strcspn(at, ",] '\"");
+    an_list list = an_list_begin(at);
+    if (!an_list_next(&list, &first)) an_text_puts(&first, "data");
+    if (first.failed) return an_fail_nomem(err, "arguments", strlen(at));
+    at = first.data;
+    const char *end = s->data ? at + first.len : at + strcspn(at, " "); /* a preset's settings go on */
     while (end > at + 1 && end[-1] == '/') end--;
     for (const char *c = at; c + 1 < end; c++)
         if (*c == '/') at = c + 1;
     snprintf(data, sizeof data, "%.*s", (int)AN_MIN(end - at, 60), at);
+    an_text_free(&first);
     for (char *c = data; *c; c++) *c = (char)(c == data ? toupper((unsigned char)*c) : tolower((unsigned char)*c));
     if (!localtime_r(&t, &local) || strftime(now, sizeof now, "%Y%m%d-%H%M%S", &local) == 0) now[0] = 0;
     if (s->project)

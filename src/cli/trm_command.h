@@ -35,6 +35,9 @@ an_status an_recursive_command(an_err *err, int argc, char **argv, an_argv *out)
 an_status an_recursive_settings(an_err *err, const char *folder, const char *name, const char *arch, an_argv *out,
                                 bool *chat);
 
+/* Whether a value says that there is none: as YAML writes it, as Python prints it, or nothing at all. */
+bool an_recursive_null(const char *value);
+
 an_status an_argv_add(an_err *err, an_argv *a, const char *text);
 /* Memory that lives as long as *a; NULL: there is none left. */
 char *an_argv_printf(an_argv *a, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -51,14 +51,6 @@ static const char *text_of(const yaml_node_t *node)
     return node && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : NULL;
 }
 
-static bool is_null(const char *value)
-{
-    static const char *const words[] = {"null", "Null", "NULL", "~"};
-    for (size_t i = 0; i < AN_COUNT(words); i++)
-        if (strcmp(value, words[i]) == 0) return true;
-    return false;
-}
-
 static yaml_node_t *at(reader *r, int index)
 {
     return yaml_document_get_node(&r->document, index);
@@ -91,7 +83,8 @@ static an_status put_list(an_err *err, reader *r, const char *key, const yaml_no
     for (yaml_node_item_t *i = list->data.sequence.items.start; i < list->data.sequence.items.top; i++) {
         const char *item = text_of(at(r, *i));
         plain &= item != NULL;
-        if (item) an_text_printf(&text, "%s%s", i > list->data.sequence.items.start ? "," : "", item);
+        if (item && i > list->data.sequence.items.start) an_text_puts(&text, ",");
+        if (item) an_list_put(&text, item);
     }
     an_text_puts(&text, "]");
     an_status status = text.failed ? an_fail_nomem(err, r->path, text.len)
@@ -133,7 +126,7 @@ static an_status put_map(an_err *err, reader *r, const char *prefix, yaml_node_t
                 value = text_of(find(r, map, other));
             if (!value) return bad(err, r, node, "${.key} names no key of this mapping");
         }
-        const bool none = !value || !*value || is_null(value);
+        const bool none = !value || an_recursive_null(value);
         if (none && strcmp(key, "eval_interval") != 0)
             continue; /* as if not there; of evaluations null says that there are none between */
         if (none) value = "null";
@@ -202,7 +195,7 @@ static an_status read_defaults(an_err *err, reader *r, yaml_node_t *list, int de
             if (!group || !value) return bad(err, r, item, "`defaults` names files: - group: name");
             if (overridden(group)) continue;
             value = chosen(r->from, group, value);
-            if (is_null(value)) continue;
+            if (an_recursive_null(value)) continue;
             AN_TRY(read_file(err, r->from, group, value, depth + 1));
         }
     }

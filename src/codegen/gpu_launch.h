@@ -50,6 +50,7 @@ typedef struct an_gpu_step {
         struct an_attn_args attn;
         struct an_scatter_args scatter;
         struct an_call_args call;
+        struct an_grouped_args grouped;
     } params;
 } an_gpu_step;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 extern const char an_embed_scatter_inc[], an_embed_scatter_args_h[], an_embed_sort_inc[], an_embed_scan_pool_inc[],
-    an_embed_linalg_inc[], an_embed_draw_inc[], an_embed_library_call_args_h[];
+    an_embed_linalg_inc[], an_embed_draw_inc[], an_embed_grouped_inc[], an_embed_library_call_args_h[];
 
 enum {
     SCATTER_COLUMNS = 4,     /* columns a thread sums */
@@ -153,7 +153,9 @@ enum {
     SOLVE,
     TRISOLVE,
     PUT_ROWS,
-    ROW_UPDATE
+    ROW_UPDATE,
+    GROUPED_MATMUL,
+    GROUPED_OUTER
 }; /* AN_CALL_... of library_calls.h */
 
 static int call_number(an_op op)
@@ -167,6 +169,8 @@ static int call_number(an_op op)
     case AN_OP_SOLVE: return SOLVE;
     case AN_OP_TRISOLVE: return TRISOLVE;
     case AN_OP_PUT_ROWS: return PUT_ROWS;
+    case AN_OP_GROUPED_MATMUL: return GROUPED_MATMUL;
+    case AN_OP_GROUPED_OUTER: return GROUPED_OUTER;
     default: return RUNNING_SUM;
     }
 }
@@ -212,6 +216,20 @@ static const char *too_large(const an_library_call_spec *s)
     return is_matrix(s) && matrix_words(s) > INT32_MAX ? "has matrices of more than 2^31 elements; cut them" : NULL;
 }
 
+static bool is_grouped(const an_library_call_spec *s)
+{
+    return s->op == AN_OP_GROUPED_MATMUL || s->op == AN_OP_GROUPED_OUTER;
+}
+
+/* Thread blocks are counted in 16 bits along the second and third axis of a grid. */
+static const char *grouped_too_large(const an_library_call_spec *s)
+{
+    const int64_t S = s->src[0].shape[0], M = s->src[0].shape[1], E = s->src[2].shape[0];
+    const int64_t down = s->op == AN_OP_GROUPED_OUTER ? an_ceil_div(M, AN_TILE_M) : an_ceil_div(S, AN_TILE_M) + E;
+    return down > UINT16_MAX || E > UINT16_MAX ? "has more than 4194240 rows or 65535 groups; use a smaller batch"
+                                               : NULL;
+}
+
 /* Which template, for which element type, with how many threads, and whether its work memory is shared memory (work > 0). Returns
  * why there is none; NULL: there is. */
 const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
@@ -231,6 +249,10 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
     if (s->op == AN_OP_SCATTER_ADD) {
         const an_scatter_spec of = scatter_of(s);
         return scatter_tiles(gpu, s->src[1].dtype, s->out[0].dtype, &of, t);
+    }
+    if (is_grouped(s)) {
+        t->module = AN_MODULE_GROUPED;
+        return grouped_too_large(s);
     }
     if ((why = too_large(s)) != NULL) return why;
     if (s->op == AN_OP_CUMSUM || s->op == AN_OP_POOL_MAX_GRAD || s->op == AN_OP_PUT_ROWS) {
@@ -269,8 +291,9 @@ static bool is_pool(const an_tiles *t)
 
 void an_gpu_call_defines(const an_tiles *t, an_text *out)
 {
-    static const char *const calls[] = {"RUNNING_SUM", "POOL_MAX_GRAD", "CHOLESKY", "QR",       "EIGH",
-                                        "SVD",         "SOLVE",         "TRISOLVE", "PUT_ROWS", "ROW_UPDATE"};
+    static const char *const calls[] = {"RUNNING_SUM", "POOL_MAX_GRAD", "CHOLESKY",       "QR",
+                                        "EIGH",        "SVD",           "SOLVE",          "TRISOLVE",
+                                        "PUT_ROWS",    "ROW_UPDATE",    "GROUPED_MATMUL", "GROUPED_OUTER"};
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_THREADS %d\n#define AN_WORK_WORDS %d\n", t->store,
                    t->threads, t->work);
     const bool few = t->module == AN_MODULE_SCATTER && t->call == SCATTER_FEW;
@@ -278,7 +301,7 @@ void an_gpu_call_defines(const an_tiles *t, an_text *out)
         an_text_printf(out, "#define AN_STORE_C AN_KIND_%s\n#define AN_PART %d\n", t->store_c,
                        few ? FEW_PART : SCATTER_PART);
     if (few) an_text_printf(out, "#define AN_FEW 1\n#define AN_MOST_PARTS %d\n", FEW_PARTS);
-    if (t->module == AN_MODULE_SCAN_POOL || t->module == AN_MODULE_MATRIX)
+    if (t->module == AN_MODULE_SCAN_POOL || t->module == AN_MODULE_MATRIX || t->module == AN_MODULE_GROUPED)
         an_text_printf(out, "#define AN_CALL AN_CALL_%s\n", calls[t->call]);
     if (is_pool(t)) an_text_printf(out, "#define AN_VEC %d\n#define AN_STORE_C AN_KIND_%s\n", t->vec, t->store_c);
 }
@@ -294,6 +317,7 @@ const char *an_gpu_call_body_text(an_gpu_module m)
            : m == AN_MODULE_SORT      ? an_embed_sort_inc
            : m == AN_MODULE_SCAN_POOL ? an_embed_scan_pool_inc
            : m == AN_MODULE_DRAW      ? an_embed_draw_inc
+           : m == AN_MODULE_GROUPED   ? an_embed_grouped_inc
                                       : an_embed_linalg_inc;
 }
 
@@ -528,6 +552,27 @@ static const char *pool_max_grad_step(const an_plan_step *s, const an_library_ca
     return NULL;
 }
 
+static const char *grouped_step(const an_plan_step *s, const an_library_call_spec *c, const an_tiles *t,
+                                an_gpu_step *out)
+{
+    const bool outer = c->op == AN_OP_GROUPED_OUTER;
+    const an_call_tensor *y = &c->out[0];
+    struct an_grouped_args a = {
+        .S = c->src[0].shape[0], .E = c->src[2].shape[0], .M = c->src[0].shape[1], .N = y->shape[y->rank - 1]};
+    for (int i = 0; i < 2; i++) a.a[i] = c->attr[i];
+    for (int i = 0; i < 3 - outer; i++) a.b[i] = c->attr[2 + i];
+    const int64_t down = outer ? an_ceil_div(a.M, AN_TILE_M) : an_ceil_div(a.S, AN_TILE_M) + a.E;
+    an_gpu_launch *l;
+    out->params.grouped = a;
+    out->params_bytes = sizeof out->params.grouped;
+    const char *why = an_gpu_launch_add(out, outer ? "grouped_outer" : "grouped_matmul", an_ceil_div(a.N, AN_TILE_N),
+                                        down, outer ? a.E : 1, t->threads, &l);
+    if (why) return why;
+    for (int i = 0; i < 4; i++) an_gpu_bind_arg(l, i, s, i);
+    an_gpu_bind(l, AN_BIND_PARAMS, 4, 0, 0);
+    return NULL;
+}
+
 const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
 {
     const an_kernel *k = &p->kernel[s->kernel];
@@ -540,6 +585,7 @@ const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_t
         return scatter_step(s, &of, c->n_src > 2 ? 2 : -1, c->n_src, t, out);
     }
     if (c->op == AN_OP_POOL_MAX_GRAD) return pool_max_grad_step(s, c, t, out);
+    if (is_grouped(c)) return grouped_step(s, c, t, out);
     static const char *const entries[] = {"sort_rows", "running_sum", "matrix", "put_rows", "draw"};
     const int entry = t->module == AN_MODULE_SORT     ? 0
                       : t->module == AN_MODULE_MATRIX ? 2
@@ -578,6 +624,7 @@ size_t an_gpu_call_scratch(const an_kernel *k, const an_gpu *gpu)
         const an_scatter_spec of = scatter_of(s);
         return scatter_bytes(&of, gpu);
     }
+    if (is_grouped(s)) return 0;
     const struct an_call_args a = call_args(s);
     if (s->op == AN_OP_POOL_MAX_GRAD)
         return (size_t)a.units * (size_t)a.OH * (size_t)a.OW * (size_t)a.C * an_dtype_bytes(place_of(s));

@@ -43,7 +43,7 @@ static int attn_shared(const an_tiles *t, int each, bool grad, const an_gpu *gpu
            an_tile_bytes(rows, AN_ATTN_KEYS, 4) + 32 * rows;
 }
 
-/* What all bodies take. */
+/* What all bodies take, but for grouped heads. */
 static bool is_plain(const an_attn_spec *s)
 {
     return !s->masked && !s->window;
@@ -52,7 +52,7 @@ static bool is_plain(const an_attn_spec *s)
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu)
 {
     return an_gpu_fast(gpu) && gpu->arch_specific == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 &&
-           s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS && s->T >= 64 &&
+           an_attn_group(s) == 1 && s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS && s->T >= 64 &&
            s->S >= 64 && /* shorter sequences do not fill a tile */
            (!s->masked || AN_HOPPER_CHUNKS(s->D) <= AN_HOPPER_MOST_BIASED);
 }
@@ -118,6 +118,7 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
                     .d = s->D,
                     .causal = s->causal,
                     .dropout = s->dropout > 0,
+                    .group = an_attn_group(s),
                     .bias = s->masked,
                     .sliding = s->window > 0,
                     .cols = s->D <= 32 ? 64 : 32};
@@ -165,7 +166,7 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
         t->cols = s->D <= 64 ? 64 : 32;
         return NULL;
     }
-    if (an_gpu_fast(gpu) && tf32 && wide && plain && s->dtype == AN_F32 && s->D <= 128) {
+    if (an_gpu_fast(gpu) && tf32 && wide && plain && t->group == 1 && s->dtype == AN_F32 && s->D <= 128) {
         const int64_t heads = (int64_t)s->B * s->H;
         const bool hopper = gpu->arch_specific == 90 && s->D <= AN_TF32_HOPPER_MOST &&
                             (!grad || AN_TF32_HOPPER_BACK(heads, s->T, s->S));
@@ -282,6 +283,7 @@ static void defines(const an_tiles *t, an_text *out)
             t->d, t->dc, t->causal, t->dropout, t->cols);
     if (t->bias) an_text_printf(out, "#define AN_BIAS %d\n", t->bias);
     if (t->sliding) an_text_puts(out, "#define AN_SLIDING 1\n");
+    if (t->group > 1) an_text_printf(out, "#define AN_GROUP %d\n", t->group);
     if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->module == AN_MODULE_ATTN);
     if (is_short(t)) an_text_printf(out, "#define AN_SHORT 1\n#define AN_ROTATED %d\n", t->body == AN_BODY_ROTATED);
     if (t->body == AN_BODY_HOPPER)
@@ -398,8 +400,8 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
         an_text_puts(out, "]");
     } else {
         const an_attn_spec *a = &k->u.attn;
-        an_text_printf(out, "/* %s: q [%d,%d,%d,%d], k v [%d,%d,%d,%d]%s", k->name, a->B, a->H, a->T, a->D, a->B, a->H,
-                       a->S, a->D, a->causal ? ", causal" : "");
+        an_text_printf(out, "/* %s: q [%d,%d,%d,%d], k v [%d,%d,%d,%d]%s", k->name, a->B, a->H, a->T, a->D, a->B,
+                       a->H / an_attn_group(a), a->S, a->D, a->causal ? ", causal" : "");
         if (k->rotated) an_text_puts(out, ", rotated");
         if (a->masked) an_text_puts(out, ", masked");
         if (a->window) an_text_printf(out, ", window %d", a->window);
@@ -414,7 +416,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
  * arguments, so that many GEMMs share one module. */
 static int32_t same_module(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
 {
-    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 28 * sizeof(int), "compared as bytes");
+    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 30 * sizeof(int), "compared as bytes");
     an_tiles t, o;
     if (an_module_tiles(p, &p->step[like], gpu, &t)) return -1;
     for (int32_t i = from; i < to; i++) {

@@ -137,7 +137,8 @@ static struct an_attn_args attn_args(const an_attn_spec *s, bool has_n_keys)
 static const char *attn_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_tiles *t, bool keys,
                                an_gpu_launch **l)
 {
-    return an_gpu_launch_add(out, entry, an_ceil_div(keys ? a->S : a->T, t->bm), a->H, a->B, t->threads, l);
+    return an_gpu_launch_add(out, entry, an_ceil_div(keys ? a->S : a->T, t->bm), keys ? a->H / an_attn_group(a) : a->H,
+                             a->B, t->threads, l);
 }
 /* The same for the passes of attn_hopper.inc and attn_hopper_backward.inc: persistent thread blocks, as many as the GPU
  * holds at a time, share all row blocks, or heads. */

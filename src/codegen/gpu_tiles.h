@@ -13,6 +13,7 @@ typedef enum an_gpu_module {
     AN_MODULE_SORT,
     AN_MODULE_MATRIX,
     AN_MODULE_DRAW,
+    AN_MODULE_GROUPED,
     AN_N_MODULES
 } an_gpu_module;
 
@@ -45,6 +46,8 @@ typedef struct an_tiles {
     int rows, deep;                                                 /* GEMM: of gemm_rows.inc; 0: another body */
     /* attention; bm: rows of a block, bn: rows of a block of attn_delta, bk: which pass of attn_hopper*.inc, AN_WHOLE of attn_tf32.inc */
     int d, dc, cols, causal, dropout, bias, sliding;
+    int group;         /* heads of q for each of k and v, from 1 on; else 0 */
+    int unused;        /* no padding: records are compared as bytes */
     int mask;          /* attn_hopper*.inc: dropout's bits are stored before they are read */
     int body;          /* attention: an_attn_body */
     int follow, early; /* the text is for launches that follow closely (AN_FOLLOW); GEMM of few rows: AN_EARLY */

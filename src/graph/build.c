@@ -565,6 +565,35 @@ an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor *src, i
     return sum;
 }
 
+/* The floats of t, two of them, as the policy has products. False: one is no float, which is refused. */
+static bool to_policy(an_tensor **t)
+{
+    for (int i = 0; i < 2; i++)
+        if (!an_dtype_is_float((an_dtype)t[i]->dtype)) {
+            t[0] = an_refuse(t[0]->g, AN_E_DTYPE, "takes floats, not %s: cast first",
+                             an_dtype_name((an_dtype)t[i]->dtype));
+            return false;
+        }
+    const an_dtype as = t[0]->dtype == t[1]->dtype ? an_policy_dtype(t[0], t[1]) : t[0]->g->matmul_dtype;
+    t[0] = CAST(t[0], as);
+    t[1] = CAST(t[1], as);
+    return true;
+}
+
+an_tensor *an_grouped_matmul_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *ends)
+{
+    an_tensor *t[] = {x, w, ends};
+    if (!an_enter(at, "an_grouped_matmul", 3, 3, t) || !to_policy(t)) return t[0];
+    return an_make_call(AN_OP_GROUPED_MATMUL, 3, t, 0, NULL);
+}
+
+an_tensor *an_grouped_outer_at(const char *at, an_tensor *a, an_tensor *b, an_tensor *ends)
+{
+    an_tensor *t[] = {a, b, ends};
+    if (!an_enter(at, "an_grouped_outer", 3, 3, t) || !to_policy(t)) return t[0];
+    return an_make_call(AN_OP_GROUPED_OUTER, 3, t, 0, NULL);
+}
+
 an_tensor *an_put_rows_at(const char *at, an_tensor *table, an_tensor *index, an_tensor *rows)
 {
     an_tensor *t[] = {table, index, rows};

@@ -27,5 +27,7 @@ an_tensor *an_softplus_of(an_tensor *a);
 an_tensor *an_square_of(an_tensor *a);
 an_tensor *an_clamp_of(an_tensor *a, double low, double high);
 an_tensor *an_dropout_of(an_tensor *a, double p);
+/* k or v [B,G,S,D] as [B,heads,S,D], G a divisor of heads: each of its heads heads / G times, one behind the other. */
+an_tensor *an_repeat_heads(an_tensor *k, int32_t heads);
 
 #endif

@@ -34,13 +34,24 @@ static an_tensor *safe_softmax(an_tensor *scores)
     return an_make_like(WHERE(blind, NUM(p, 0), p), scores);
 }
 
-/* A query that sees no key gives zeros. q [B,H,T,D], k v [B,H,S,D], n_keys i32 [] or NULL, mask [B,H,T,S] in scores' dtype or NULL. */
+an_tensor *an_repeat_heads(an_tensor *k, int32_t heads)
+{
+    const int32_t *s = k->shape;
+    if (k->poison || s[1] == heads) return k;
+    const int32_t one[5] = {s[0], s[1], 1, s[2], s[3]}, each[5] = {s[0], s[1], heads / s[1], s[2], s[3]},
+                  all[4] = {s[0], heads, s[2], s[3]};
+    return an_make_reshape(an_make_broadcast(an_make_reshape(k, 5, one), 5, each), 4, all);
+}
+
+/* A query that sees no key gives zeros. q [B,H,T,D], k v [B,G,S,D], n_keys i32 [] or NULL, mask [B,H,T,S] in scores' dtype or NULL. */
 static an_tensor *attention_formula(an_tensor *q, an_tensor *k, an_tensor *v, const an_attention_options *o,
                                     double scale, an_tensor *mask)
 {
     if (q->rank != 4 || k->rank != 4 || v->rank != 4 || !an_same_shape(k, v) || q->shape[3] != k->shape[3] ||
-        q->shape[0] != k->shape[0] || q->shape[1] != k->shape[1])
-        return an_refuse(q->g, AN_E_SHAPE, "q, k and v are not [B,H,T,D], [B,H,S,D] and [B,H,S,D]");
+        q->shape[0] != k->shape[0] || !an_heads_divide(q, k))
+        return an_refuse(q->g, AN_E_SHAPE, "q, k and v are not [B,H,T,D], [B,G,S,D] and [B,G,S,D], where G divides H");
+    k = an_repeat_heads(k, q->shape[1]);
+    v = an_repeat_heads(v, q->shape[1]);
     const int32_t T = q->shape[2], S = k->shape[2], shape[4] = {q->shape[0], q->shape[1], T, S};
     an_tensor *i = an_make_iota(q->g, 4, shape, 2), *j = an_make_iota(q->g, 4, shape, 3);
     an_tensor *n = o->n_keys != NULL ? an_make_reshape(o->n_keys, 0, NULL) : NUM(i, S),

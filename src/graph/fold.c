@@ -406,6 +406,8 @@ static an_tensor *fold_empty(const fold_ctx *f)
     case AN_OP_SCATTER_ADD: return e->n_src > 2 ? e->src[2] : full(f, 0, 0);
     case AN_OP_SUM:
     case AN_OP_MATMUL:
+    case AN_OP_GROUPED_MATMUL:
+    case AN_OP_GROUPED_OUTER:
     case AN_OP_CONV2D:
     case AN_OP_CONV2D_DX:
     case AN_OP_CONV2D_DW:

@@ -369,34 +369,74 @@ static const an_tensor *slice_of(const pass *p, const contribution *from, int32_
     return reader->op == AN_OP_SLICE && from->reader != slot ? reader : NULL;
 }
 
-/* The gradients of slices that tile the node in `slot` along one axis, in order, as one CONCAT; NULL when they do not.
- * For a, b, c = split(x) that is dx = concat(da, db, dc), without padding or adding. */
-static an_tensor *concat_slices(pass *p, int32_t slot)
+/* A slice's gradient: where along its axis it begins. */
+typedef struct slice_part {
+    int32_t start, length, value;
+} slice_part;
+
+static int by_start(const void *x, const void *y)
 {
-    an_tensor *part[UINT8_MAX];
-    const an_tensor *n = in_slot(p, slot);
-    int32_t at = 0;
-    int axis = NONE, count = 0, total = 0;
+    const slice_part *a = x, *b = y;
+    return a->start != b->start ? (a->start < b->start ? -1 : 1) : (a->value > b->value) - (a->value < b->value);
+}
+
+/* The slices of the node in `slot`, and in *axis the one axis along which all of them are contiguous parts, else NONE. */
+static int32_t count_slices(const pass *p, int32_t slot, int *axis)
+{
+    int32_t count = 0;
+    *axis = NONE;
     for (int32_t i = p->head[slot]; i != NONE; i = p->list[i].next) {
         const an_tensor *s = slice_of(p, &p->list[i], slot);
         if (s == NULL) continue;
-        int own = tile_axis(s);
-        if (own == NONE || (axis != NONE && own != axis)) return NULL;
-        axis = own;
-        total++;
+        const int own = tile_axis(s);
+        if (own == NONE || (count > 0 && own != *axis)) return *axis = NONE;
+        *axis = own;
+        count++;
     }
-    while (axis != NONE && at < n->shape[axis] && count < UINT8_MAX) { /* the slice that starts where the last ended */
-        int before = count;
-        for (int32_t i = p->head[slot]; i != NONE && count == before; i = p->list[i].next) {
-            const an_tensor *s = slice_of(p, &p->list[i], slot);
-            if (s == NULL || s->attr[2 * axis] != at || s->shape[axis] == 0) continue;
-            part[count++] = an_node(p->g, p->list[i].value);
-            at += s->shape[axis];
-        }
-        if (count == before) return NULL;
+    return count;
+}
+
+/* Parts between the slices, of zeros. */
+static an_tensor *zeros_of(an_graph *g, const an_tensor *like, int axis, int32_t length)
+{
+    int32_t shape[AN_MAX_RANK];
+    memcpy(shape, like->shape, (size_t)like->rank * sizeof shape[0]);
+    shape[axis] = length;
+    return an_make_full(g, (an_dtype)like->dtype, like->rank, shape, 0, 0);
+}
+
+/* The gradients of slices that lie in one row along one axis, as one CONCAT; NULL when they overlap, or have gaps and are few. For a, b, c =
+ * split(x) that is dx = concat(da, db, dc), without padding or adding: sums of padded parts would take the square of their number. */
+static an_tensor *concat_slices(pass *p, int32_t slot)
+{
+    enum { FEW = 8 }; /* sums of fewer padded parts are as good as zeros in between */
+    const an_tensor *n = in_slot(p, slot);
+    int axis;
+    const int32_t count = count_slices(p, slot, &axis);
+    if (count < 2 || count > UINT8_MAX * UINT8_MAX / 2 || axis == NONE) return NULL;
+    slice_part *s = AN_NEW_ARRAY(&p->g->arena, slice_part, count);
+    an_tensor **part = AN_NEW_ARRAY(&p->g->arena, an_tensor *, 2 * count + 1);
+    if (!s || !part) return an_poison_of(p->g);
+    int32_t k = 0, at = 0;
+    for (int32_t i = p->head[slot]; i != NONE; i = p->list[i].next) {
+        const an_tensor *one = slice_of(p, &p->list[i], slot);
+        if (one != NULL) s[k++] = (slice_part){(int32_t)one->attr[2 * axis], one->shape[axis], p->list[i].value};
     }
-    if (count < 2 || count != total) return NULL;
-    return an_make_concat(p->g, part, count, axis);
+    qsort(s, (size_t)count, sizeof *s, by_start);
+    bool gaps = s[count - 1].start + s[count - 1].length < n->shape[axis];
+    for (k = 0; k < count; at = s[k].start + s[k].length, k++) {
+        if (s[k].start < at || s[k].length == 0) return NULL;
+        gaps |= s[k].start > at;
+    }
+    if (gaps && count < FEW) return NULL;
+    const an_tensor *like = an_node(p->g, s[0].value); /* of a narrow leaf the parts are wider than it */
+    int n_parts = 0;
+    for (k = 0, at = 0; k < count; at = s[k].start + s[k].length, k++) {
+        if (s[k].start > at) part[n_parts++] = zeros_of(p->g, like, axis, s[k].start - at);
+        part[n_parts++] = an_node(p->g, s[k].value);
+    }
+    if (at < n->shape[axis]) part[n_parts++] = zeros_of(p->g, like, axis, n->shape[axis] - at);
+    return an_make_concat(p->g, part, n_parts, axis);
 }
 
 /* A scattered gradient is added to the other one row by row: an embedding tied to the head needs no second table. */

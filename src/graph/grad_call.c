@@ -208,6 +208,8 @@ static an_tensor *grad_mask(const an_tensor *n, an_tensor *const *src)
 {
     an_tensor *q = src[0], *k = src[1], *v = src[2], *o = src[3], *lse = src[4], *dy = src[5], *mask = src[6];
     const int32_t rows[4] = {q->shape[0], q->shape[1], q->shape[2], 1};
+    k = an_repeat_heads(k, q->shape[1]);
+    v = an_repeat_heads(v, q->shape[1]);
     an_tensor *scores = an_wide(MM(q, an_make_swap(k, 2, 3)));
     scores = ADD(MUL(scores, NUM(scores, n->imm[0])), mask);
     an_tensor *most = an_make_reshape(an_make_slice(lse, 2, 0, 1, 1), 4, rows);
@@ -295,11 +297,43 @@ static void grad_conv(an_backward_node *b)
     b->dx[1] = depthwise && w->shape[0] > 1 ? depthwise_dw(b, x, w) : window(b, AN_OP_CONV2D_DW, x, w);
 }
 
+/* y = x w of each group: dx = dy w^T, dw = x^T dy. */
+static void grad_grouped_matmul(an_backward_node *b)
+{
+    an_tensor *x = an_src(b->n, 0), *w = an_src(b->n, 1), *ends = an_src(b->n, 2);
+    an_tensor *dy = CAST(b->dy[0], (an_dtype)x->dtype);
+    if (b->need[0]) {
+        an_tensor *src[3] = {dy, an_make_swap(w, 1, 2), ends};
+        b->dx[0] = an_make_call(AN_OP_GROUPED_MATMUL, 3, src, 0, NULL);
+    }
+    if (b->need[1]) {
+        an_tensor *src[3] = {x, dy, ends};
+        b->dx[1] = an_make_call(AN_OP_GROUPED_OUTER, 3, src, 0, NULL);
+    }
+}
+
+/* y = a^T b of each group: da = b dy^T, db = a dy. */
+static void grad_grouped_outer(an_backward_node *b)
+{
+    an_tensor *a = an_src(b->n, 0), *c = an_src(b->n, 1), *ends = an_src(b->n, 2);
+    an_tensor *dy = CAST(b->dy[0], (an_dtype)a->dtype); /* [E,M,N] */
+    if (b->need[0]) {
+        an_tensor *src[3] = {c, an_make_swap(dy, 1, 2), ends};
+        b->dx[0] = an_make_call(AN_OP_GROUPED_MATMUL, 3, src, 0, NULL);
+    }
+    if (b->need[1]) {
+        an_tensor *src[3] = {a, dy, ends};
+        b->dx[1] = an_make_call(AN_OP_GROUPED_MATMUL, 3, src, 0, NULL);
+    }
+}
+
 bool an_grad_call(an_backward_node *b)
 {
     an_tensor *x = b->n->n_src > 0 ? an_src(b->n, 0) : NULL;
     switch (b->n->op) {
     case AN_OP_ATTENTION: grad_attention(b); return true;
+    case AN_OP_GROUPED_MATMUL: grad_grouped_matmul(b); return true;
+    case AN_OP_GROUPED_OUTER: grad_grouped_outer(b); return true;
     case AN_OP_CONV2D: grad_conv(b); return true;
     case AN_OP_POOL_MAX: b->dx[0] = window(b, AN_OP_POOL_MAX_GRAD, x, x); return true;
     case AN_OP_POOL_SUM: b->dx[0] = window(b, AN_OP_POOL_SUM_GRAD, NULL, x); return true;

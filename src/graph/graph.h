@@ -267,6 +267,9 @@ int an_attention_mask(const an_graph *g, const struct an_tensor *n);
 
 int64_t an_attention_window(const struct an_tensor *n); /* 0: none */
 
+/* Whether q's heads, axis 1, are as many as k's or a multiple of them (grouped heads). Both have that axis. */
+bool an_heads_divide(const struct an_tensor *q, const struct an_tensor *k);
+
 /* Shape of output `k` of a several-output node. */
 void an_output_shape(const an_graph *g, const struct an_tensor *n, int k, an_dtype *dtype, int *rank, int32_t *shape);
 

@@ -372,19 +372,25 @@ static an_status want_keys_and_mask(const rule_ctx *r)
     return AN_OK;
 }
 
+bool an_heads_divide(const an_tensor *q, const an_tensor *k)
+{
+    return q->shape[1] == k->shape[1] || (q->shape[1] > 0 && k->shape[1] > 0 && q->shape[1] % k->shape[1] == 0);
+}
+
 static an_status rule_attention(const rule_ctx *r)
 {
-    const an_tensor *q = r->e->src[0], *k = r->e->src[1], *v = r->e->src[2]; /* [B,H,T,D] [B,H,S,D] [B,H,S,D] */
+    const an_tensor *q = r->e->src[0], *k = r->e->src[1], *v = r->e->src[2]; /* [B,H,T,D] [B,G,S,D] [B,G,S,D] */
     char ta[TEXT], tb[TEXT], tc[TEXT];
     AN_TRY(want_attrs(r, r->e->n_attr == 3 ? 3 : 2));
     AN_TRY(want_float(r, 0));
     AN_TRY(want_same_dtype(r, 0, 1));
     AN_TRY(want_same_dtype(r, 0, 2));
     bool fits = q->rank == 4 && k->rank == 4 && an_same_shape(k, v) && q->shape[0] == k->shape[0] &&
-                q->shape[1] == k->shape[1] && q->shape[3] == k->shape[3];
+                an_heads_divide(q, k) && q->shape[3] == k->shape[3];
     if (!fits)
-        return refuse(r, AN_E_SHAPE, "q %s, k %s and v %s are not [B,H,T,D], [B,H,S,D] and [B,H,S,D]", shape_of(q, ta),
-                      shape_of(k, tb), shape_of(v, tc));
+        return refuse(r, AN_E_SHAPE,
+                      "q %s, k %s and v %s are not [B,H,T,D], [B,G,S,D] and [B,G,S,D], where G divides H",
+                      shape_of(q, ta), shape_of(k, tb), shape_of(v, tc));
     AN_TRY(want_keys_and_mask(r));
     *r->dtype = q->dtype;
     copy_shape(r, 4, q->shape);
@@ -531,6 +537,31 @@ static an_status rule_solve(const rule_ctx *r)
     return AN_OK;
 }
 
+/* x [S,K], w [E,K,N] to [S,N], or a [S,M], b [S,N] to [E,M,N]; ends [E]. */
+static an_status rule_grouped(const rule_ctx *r)
+{
+    const an_tensor *x = r->e->src[0], *w = r->e->src[1], *ends = r->e->src[2];
+    const bool outer = r->e->op == AN_OP_GROUPED_OUTER;
+    char ta[TEXT], tb[TEXT], tc[TEXT];
+    AN_TRY(want_float(r, 0));
+    AN_TRY(want_same_dtype(r, 0, 1));
+    AN_TRY(want_dtype(r, 2, AN_I32));
+    const bool ranks = x->rank == 2 && w->rank == (outer ? 2 : 3) && ends->rank == 1;
+    const bool fits =
+        ranks && (outer ? x->shape[0] == w->shape[0] : x->shape[1] == w->shape[1] && ends->shape[0] == w->shape[0]);
+    if (!fits)
+        return refuse(r, AN_E_SHAPE, "%s, %s and ends %s are not %s", shape_of(x, ta), shape_of(w, tb),
+                      shape_of(ends, tc), outer ? "[S,M], [S,N] and [E]" : "[S,K], [E,K,N] and [E]");
+    if (outer) {
+        const int32_t shape[3] = {ends->shape[0], x->shape[1], w->shape[1]};
+        copy_shape(r, 3, shape);
+    } else {
+        const int32_t shape[2] = {x->shape[0], w->shape[2]};
+        copy_shape(r, 2, shape);
+    }
+    return AN_OK;
+}
+
 /* The dtype and the shape are the first operand's, unless a case below says otherwise. */
 static an_status rule_call(const rule_ctx *r)
 {
@@ -553,6 +584,8 @@ static an_status rule_call(const rule_ctx *r)
         return AN_OK;
     case AN_OP_DRAW: return rule_draw(r);
     case AN_OP_PUT_ROWS: return rule_put_rows(r);
+    case AN_OP_GROUPED_MATMUL:
+    case AN_OP_GROUPED_OUTER: return rule_grouped(r);
     case AN_OP_CHOLESKY: return want_matrix(r, 0, true);
     case AN_OP_EIGH:
         AN_TRY(want_matrix(r, 0, true));

@@ -248,6 +248,25 @@ static an_status read_json(an_err *err, an_pt2 *a, const char *member, int text,
     return an_json_parse(err, a->path, m->at, (const char *)a->zip.data + m->at, (size_t)m->bytes, out);
 }
 
+const char *an_pt2_place(const an_pt2 *a, const json_t *program, const char *const *step, int n_steps,
+                         char out[AN_PT2_PLACE])
+{
+    const int eval = program == a->eval;
+    const char *way[AN_PT2_STEPS + 1] = {eval ? "eval" : "model"}; /* of a description, whose parts have names */
+    const an_zip_member *m = a->text[eval];
+    n_steps = AN_MIN(n_steps, AN_PT2_STEPS);
+    memcpy(way + 1, step, (size_t)n_steps * sizeof *way);
+    const char *text = m ? (const char *)a->zip.data + m->at : a->description;
+    const size_t n = m ? (size_t)m->bytes : strlen(text);
+    const uint64_t at = (m ? m->at : 0) + an_json_byte(text, n, m ? step : way, m ? n_steps : n_steps + 1);
+    snprintf(out, AN_PT2_PLACE, "%s%s, byte %" PRIu64 " of the %s", m ? "models/" : "",
+             m && !eval ? "model.json"
+             : m        ? "eval.json"
+                        : way[0],
+             at, m ? "file" : "text");
+    return out;
+}
+
 /* The folder that all members are in: what precedes models/ in the name of the first of them. */
 static an_status find_folder(an_err *err, an_pt2 *a)
 {

@@ -67,6 +67,12 @@ void an_pt2_close(an_pt2 *a);
 /* The description as text; the caller frees it. */
 an_status an_pt2_describe(an_err *err, const an_pt2 *a, an_text *out);
 
+/* Where in the file a value of its model (or of its graph for evaluation) begins: "models/model.json, byte 4711 of the file". `step` leads to it, as
+ * an_json_line says. */
+enum { AN_PT2_PLACE = 80, AN_PT2_STEPS = 160 };
+const char *an_pt2_place(const an_pt2 *a, const json_t *program, const char *const *step, int n_steps,
+                         char out[AN_PT2_PLACE]);
+
 const an_pt2_tensor *an_pt2_find(const an_pt2 *a, const char *name, bool constant); /* NULL: none */
 int64_t an_pt2_elements(const an_pt2_tensor *t);
 

@@ -71,7 +71,7 @@ static void set(an_build *b, int32_t id, an_tensor *t, bool last)
 {
     an_built_value *v = &b->value[id];
     v->t = t;
-    v->im = NULL;
+    v->im = v->once = NULL;
     v->last = last && an_shape_of(t).rank >= 3;
     v->version++;
 }
@@ -265,6 +265,12 @@ void an_out_last(an_build *b, const an_pt2_node *n, int k, an_tensor *t, bool la
 void an_out(an_build *b, const an_pt2_node *n, int k, an_tensor *t)
 {
     an_out_last(b, n, k, t, false);
+}
+
+void an_out_once(an_build *b, const an_pt2_node *n, int k, an_tensor *once)
+{
+    const int32_t id = result_id(n, k);
+    if (id >= 0) b->value[id].once = once;
 }
 
 void an_out_imaginary(an_build *b, const an_pt2_node *n, int k, an_tensor *im)

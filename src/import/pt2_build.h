@@ -17,7 +17,9 @@
 
 typedef struct an_built_value {
     an_tensor *t, *im; /* im: the imaginary part, where `t` is the real part of complex numbers (rule_complex.c) */
-    bool last;         /* channels last */
+    an_tensor *
+        once; /* [B,G,S,D], of which `t` is each head (axis 1) several times: [B,G,n,S,D] or [B,G*n,S,D]; NULL: not known to be */
+    bool last;               /* channels last */
     const an_pt2_node *view; /* the node that made it as a view of `parent`; NULL: it is no view */
     int32_t parent;
     int depth;              /* views from here to a value that is none */
@@ -64,6 +66,8 @@ an_status an_in_write(an_build *b, const an_pt2_node *n, int i, an_tensor *t);
 /* ---- results */
 void an_out(an_build *b, const an_pt2_node *n, int k, an_tensor *t);
 void an_out_last(an_build *b, const an_pt2_node *n, int k, an_tensor *t, bool last);
+/* Result k, which is set, is the heads of `once` several times each; NULL: it is not. */
+void an_out_once(an_build *b, const an_pt2_node *n, int k, an_tensor *once);
 /* The imaginary part of result k, which is set; what result k is; how many there are. */
 void an_out_imaginary(an_build *b, const an_pt2_node *n, int k, an_tensor *im);
 an_tensor *an_out_get(an_build *b, const an_pt2_node *n, int k);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANK = 8 };
+enum { RANK = 8, TEXT = 16 + 8 * 21 };
 
 static an_shape shape_of(const an_import_array *a)
 {
@@ -29,10 +29,30 @@ static const char *const dtype_names[AN_N_DTYPES] = {
     [AN_F32] = "float32", [AN_BF16] = "bfloat16", [AN_F16] = "float16", [AN_F64] = "float64",
     [AN_I32] = "int32",   [AN_I64] = "int64",     [AN_U8] = "uint8",    [AN_BOOL] = "bool"};
 
+static const char *dtype_name(int32_t dtype)
+{
+    return dtype == AN_IMPORT_I8 ? "int8" : dtype == AN_IMPORT_I16 ? "int16" : dtype_names[dtype];
+}
+
+static size_t element_bytes(const an_import_array *a)
+{
+    return a->dtype == AN_IMPORT_I8 ? 1 : a->dtype == AN_IMPORT_I16 ? 2 : an_dtype_size((an_dtype)a->dtype);
+}
+
+/* "float32 [5,3]" */
+static const char *array_text(const an_import_array *a, char out[TEXT])
+{
+    int n = snprintf(out, TEXT, "%s [", dtype_name(a->dtype));
+    for (int i = 0; i < a->rank; i++)
+        n += snprintf(out + n, TEXT - (size_t)n, "%s%lld", i ? "," : "", (long long)a->dim[i]);
+    snprintf(out + n, TEXT - (size_t)n, "]");
+    return out;
+}
+
 /* Integers are int32 in a graph, however wide the caller's are. */
 static bool is_narrowed(const an_import_array *a)
 {
-    return a->dtype == AN_I64 || a->dtype == AN_U8;
+    return a->dtype == AN_I64 || a->dtype == AN_U8 || a->dtype == AN_IMPORT_I8 || a->dtype == AN_IMPORT_I16;
 }
 
 static an_dtype inside(const an_import_array *a)
@@ -40,10 +60,15 @@ static an_dtype inside(const an_import_array *a)
     return is_narrowed(a) ? AN_I32 : (an_dtype)a->dtype;
 }
 
+static bool is_dtype(int32_t dtype)
+{
+    return (dtype >= 0 && dtype < AN_N_DTYPES) || dtype == AN_IMPORT_I8 || dtype == AN_IMPORT_I16;
+}
+
 static an_status check_array(const an_call *c, const an_import_array *a, int i)
 {
     an_import_entry e = {0};
-    bool good = a->rank >= 0 && a->rank <= RANK && a->dtype >= 0 && a->dtype < AN_N_DTYPES;
+    bool good = a->rank >= 0 && a->rank <= RANK && is_dtype(a->dtype);
     int64_t n = 1;
     for (int k = 0; good && k < a->rank; k++) {
         good = a->dim[k] >= 0 && a->dim[k] <= INT32_MAX && (a->dim[k] == 0 || n <= INT64_MAX / 16 / a->dim[k]) &&
@@ -60,11 +85,14 @@ static an_status check_array(const an_call *c, const an_import_array *a, int i)
     (void)an_import_get(c->m->file, AN_IMPORT_INPUT, i, &e);
     if (inside(a) != e.dtype)
         return an_fail(c->err, AN_E_DTYPE, "%s: input %d, %.60s, is %s: the graph takes %.20s",
-                       c->m->file->archive.path, i, e.name, dtype_names[a->dtype], e.torch_dtype);
+                       c->m->file->archive.path, i, e.name, dtype_name(a->dtype), e.torch_dtype);
     if (e.first_axis_free && a->rank > 0) e.shape.dim[0] = a->dim[0];
     if (e.shape.rank == a->rank && memcmp(e.shape.dim, a->dim, (size_t)a->rank * sizeof a->dim[0]) == 0) return AN_OK;
-    return an_fail(c->err, AN_E_SHAPE, "%s: input %d, %.60s, has another shape than in the graph",
-                   c->m->file->archive.path, i, e.name);
+    char has[TEXT], takes[TEXT];
+    an_import_array want = {.dtype = a->dtype, .rank = e.shape.rank};
+    memcpy(want.dim, e.shape.dim, sizeof want.dim);
+    return an_fail(c->err, AN_E_SHAPE, "%s: input %d, %.60s, is %s: the graph takes another shape, %s",
+                   c->m->file->archive.path, i, e.name, array_text(a, has), array_text(&want, takes));
 }
 
 /* ---- inputs */
@@ -101,7 +129,10 @@ int64_t an_call_integer(const void *from, int32_t dtype)
 {
     int64_t wide;
     int32_t narrow;
+    int16_t half;
     switch (dtype) {
+    case AN_IMPORT_I8: return (int64_t) * (const signed char *)from;
+    case AN_IMPORT_I16: memcpy(&half, from, sizeof half); return half;
     case AN_I64: memcpy(&wide, from, sizeof wide); return wide;
     case AN_I32: memcpy(&narrow, from, sizeof narrow); return narrow;
     default: return (int64_t) * (const unsigned char *)from;
@@ -113,7 +144,7 @@ static an_status copied(const an_call *c, const an_import_array *a, int index, a
 {
     const bool narrow = is_narrowed(a);
     const an_dtype dtype = inside(a);
-    const size_t from = an_dtype_size((an_dtype)a->dtype), to = an_dtype_size(dtype);
+    const size_t from = element_bytes(a), to = an_dtype_size(dtype);
     const int64_t n = an_array_elements(a);
     int64_t at[RANK] = {0}, element = 0;
     char *data = malloc((size_t)n * to);
@@ -189,7 +220,7 @@ static an_status take_input(const an_call *c, const an_import_array *a, int i)
         c->in[i] = an_full_at(AN_AT, c->cx, inside(a), shape_of(a), 0);
         return AN_OK;
     }
-    const bool aligned = (uintptr_t)a->data % an_dtype_size((an_dtype)a->dtype) == 0;
+    const bool aligned = (uintptr_t)a->data % element_bytes(a) == 0;
     if (!is_narrowed(a) && aligned && usual_size(c, a, i) && order_of(a, order)) return bound_input(c, a, order, i);
     if (c->runs) return copied(c, a, i, &c->in[i]);
     c->in[i] = an_input_at(AN_AT, c->cx, inside(a), shape_of(a), NULL);
@@ -267,7 +298,66 @@ static an_status copied_out(const an_call *c, const an_import_array *want, int i
     return status == AN_OK ? AN_OK : an_call_failed(c);
 }
 
-/* Stored as the caller wants it: in any order of its axes, without gaps. */
+/* Of an array without gaps; of one with gaps, more. */
+static bool overlap(const an_import_array *a, const an_import_array *b)
+{
+    uintptr_t begin[2], end[2];
+    for (int i = 0; i < 2; i++) {
+        const an_import_array *x = i ? b : a;
+        int64_t last = 0;
+        for (int k = 0; k < x->rank; k++) last += AN_MAX(x->dim[k] - 1, 0) * x->step[k];
+        begin[i] = (uintptr_t)x->data;
+        end[i] = an_array_elements(x) ? begin[i] + (uintptr_t)(last + 1) * element_bytes(x) : begin[i];
+    }
+    return begin[0] < end[1] && begin[1] < end[0];
+}
+
+/* Results are written where nothing else is that a call reads or writes: an input with gaps is copied before. */
+static an_status check_apart(const an_call *c, const an_import_array *in, const an_import_array *out)
+{
+    int order[RANK];
+    for (int i = 0; i < c->n_out; i++) {
+        if (!c->out[i] || an_array_elements(&out[i]) == 0) continue;
+        for (int k = 0; k < i; k++)
+            if (c->out[k] && an_array_elements(&out[k]) > 0 && overlap(&out[i], &out[k]))
+                return an_fail(c->err, AN_E_USAGE, "%s: result %d overlaps result %d: give each an array of its own",
+                               c->m->file->archive.path, i, k);
+        for (int k = 0; k < c->n_in; k++)
+            if (an_array_elements(&in[k]) > 0 && order_of(&in[k], order) && overlap(&out[i], &in[k]))
+                return an_fail(c->err, AN_E_USAGE, "%s: result %d overlaps input %d: give it an array of its own",
+                               c->m->file->archive.path, i, k);
+    }
+    return AN_OK;
+}
+
+/* That result i can be stored there: in any order of its axes, without gaps. */
+static an_status check_result(const an_call *c, const an_import_array *want, int i)
+{
+    char has[TEXT], takes[TEXT];
+    int order[RANK];
+    an_import_array is;
+    if (!c->out[i]) return AN_OK;
+    describe_result(c, i, &is);
+    bool valid = want->rank >= 0 && want->rank <= RANK && is_dtype(want->dtype), good = valid;
+    for (int k = 0; good && k < want->rank; k++) good = want->dim[k] >= 0 && want->step[k] >= 0;
+    if (!valid || !good)
+        return an_fail(c->err, AN_E_USAGE, "%s: result %d, %s: the array's dtype, rank, lengths or steps are none",
+                       c->m->file->archive.path, i, array_text(&is, has));
+    good = is.dtype == want->dtype && is.rank == want->rank &&
+           memcmp(is.dim, want->dim, sizeof is.dim[0] * (size_t)is.rank) == 0;
+    if (!good)
+        return an_fail(c->err, AN_E_USAGE, "%s: result %d is %s: it cannot be stored in an array %s",
+                       c->m->file->archive.path, i, array_text(&is, has), array_text(want, takes));
+    good = order_of(want, order);
+    for (int k = 0; good && k < is.rank; k++) good = want->step[k] > 0 || want->dim[k] <= 1;
+    if (an_array_elements(&is) == 0 || (good && want->data && (uintptr_t)want->data % element_bytes(want) == 0))
+        return AN_OK;
+    return an_fail(c->err, AN_E_USAGE,
+                   "%s: result %d, %s, is to be stored in an array without gaps that is aligned to its elements",
+                   c->m->file->archive.path, i, array_text(&is, has));
+}
+
+/* Stored as the caller wants it. */
 static an_status give_result(const an_call *c, const an_import_array *want, int i)
 {
     char name[64];
@@ -275,12 +365,7 @@ static an_status give_result(const an_call *c, const an_import_array *want, int 
     an_import_array is;
     if (!c->out[i]) return AN_OK;
     describe_result(c, i, &is);
-    bool good = is.dtype == want->dtype && is.rank == want->rank && order_of(want, order);
-    for (int k = 0; good && k < is.rank; k++)
-        good = is.dim[k] == want->dim[k] && (want->step[k] > 0 || want->dim[k] <= 1 || an_array_elements(&is) == 0);
-    if (!good)
-        return an_fail(c->err, AN_E_USAGE, "%s: result %d is to be stored as an_import_call_plan says",
-                       c->m->file->archive.path, i);
+    (void)order_of(want, order); /* checked before */
     if (an_array_elements(&is) == 0) return AN_OK;
     an_shape lies = {.rank = is.rank};
     if (!usual_result(c, &is, i))
@@ -316,10 +401,12 @@ static an_status build(an_call *c, const an_import_array *in, char *why)
     return an_error(c->cx) ? an_call_failed(c) : AN_OK;
 }
 
-static an_status run(const an_call *c, const an_import_array *out)
+static an_status run(const an_call *c, const an_import_array *in, const an_import_array *out)
 {
     an_bill bill;
     int n = 0; /* results that are copied, which are roots of the evaluation */
+    for (int i = 0; i < c->n_out; i++) AN_TRY(check_result(c, &out[i], i));
+    AN_TRY(check_apart(c, in, out));
     for (int i = 0; i < c->n_out; i++) {
         AN_TRY(give_result(c, &out[i], i));
         if (!c->out[i] || c->bound[c->n_in + i] || an_array_elements(&out[i]) == 0) continue;
@@ -376,7 +463,7 @@ static an_status whole(an_import_model *m, const an_import_array *in, an_import_
     c.runs = out != NULL;
     if (status == AN_OK) status = build(&c, in, sentence);
     for (int i = 0; plan && status == AN_OK && i < c.n_out; i++) describe_result(&c, i, &plan[i]);
-    if (out && status == AN_OK) status = run(&c, out);
+    if (out && status == AN_OK) status = run(&c, in, out);
     return an_call_end(&c, status, sentence, why);
 }
 

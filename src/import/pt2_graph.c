@@ -17,25 +17,48 @@ typedef struct reader {
     const char *path;
     const char *at;      /* the node or list that is being read, for sentences */
     const json_t *metas; /* tensor_values of the graph that is being read */
+    const json_t *program;
+    const char *step[AN_PT2_STEPS]; /* the way to what is being read, from the program on */
+    int n_steps;
     int depth;
-    bool without_autocast; /* of the region that is being read */
+    char place[AN_PT2_MAX_REGIONS + 2][24]; /* "#4711": texts of steps, of each depth */
+    bool without_autocast;                  /* of the region that is being read */
 } reader;
+
+/* Adds a step; the text outlives the reading. */
+static void into(reader *r, const char *step)
+{
+    if (r->n_steps < AN_PT2_STEPS) r->step[r->n_steps++] = step;
+}
+
+/* Place i of a list, until n_steps is set back. */
+static void into_place(reader *r, size_t i)
+{
+    snprintf(r->place[r->depth], sizeof r->place[0], "#%zu", i);
+    into(r, r->place[r->depth]);
+}
+
+static const char *place_in_file(const reader *r, char out[AN_PT2_PLACE])
+{
+    return an_pt2_place(r->g->archive, r->program, r->step, r->n_steps, out);
+}
 
 static an_status damaged(const reader *r, const char *what)
 {
-    char quoted[AN_QUOTED_BYTES];
-    return an_fail(r->err, AN_E_IO, "%s: models/: at %s: %s; the file is damaged", r->path, an_quoted(r->at, quoted),
-                   what);
+    char quoted[AN_QUOTED_BYTES], place[AN_PT2_PLACE];
+    return an_fail(r->err, AN_E_IO, "%s: %s: at %s: %s; the file is damaged", r->path, place_in_file(r, place),
+                   an_quoted(r->at, quoted), what);
 }
 
 /* A union's member that is not known, perhaps of a newer schema: refused, for what it says would be left out. */
 static an_status unknown_kind(const reader *r, const char *what, const json_t *x)
 {
-    char quoted[AN_QUOTED_BYTES], key[AN_QUOTED_BYTES];
+    char quoted[AN_QUOTED_BYTES], key[AN_QUOTED_BYTES], place[AN_PT2_PLACE];
     void *first = json_object_iter((json_t *)x); /* a cast for jansson's iterator, which changes nothing */
     if (!first) return damaged(r, "a union is empty");
-    return an_fail(r->err, AN_E_UNSUPPORTED, "%s: models/: at %s: %s is %s, a kind that is not known here", r->path,
-                   an_quoted(r->at, quoted), what, an_quoted(json_object_iter_key(first), key));
+    return an_fail(r->err, AN_E_UNSUPPORTED, "%s: %s: at %s: %s is %s, a kind that is not known here", r->path,
+                   place_in_file(r, place), an_quoted(r->at, quoted), what,
+                   an_quoted(json_object_iter_key(first), key));
 }
 
 static an_status no_memory(const reader *r)
@@ -322,9 +345,13 @@ static an_status read_region_in(reader *r, names *scope, names *inner, const jso
             bound = an_map_set(&inner->symbols, key_of(symbol), (uint64_t)outer.number.symbol);
         if (!bound) return no_memory(r);
     }
+    const int steps = r->n_steps;
+    const char *const way[] = {"inputs", before == 5 ? "#4" : "#1", "arg", "as_graph", "graph"};
+    for (size_t i = 0; i < AN_COUNT(way); i++) into(r, way[i]);
     r->metas = json_object_get(graph, "tensor_values");
     AN_TRY(read_nodes(r, inner, graph));
     r->metas = metas;
+    r->n_steps = steps;
     for (size_t i = 0; i < n_results; i++) {
         int32_t inside = -1;
         const json_t *name = json_object_get(json_object_get(json_array_get(outputs, i), "as_tensor"), "name");
@@ -398,7 +425,14 @@ static an_status read_nodes(reader *r, names *scope, const json_t *graph)
 {
     const json_t *nodes = json_object_get(graph, "nodes");
     if (!json_is_array(nodes)) return damaged(r, "there are no nodes");
-    for (size_t i = 0; i < json_array_size(nodes); i++) AN_TRY(read_node(r, scope, json_array_get(nodes, i)));
+    const int before = r->n_steps;
+    into(r, "nodes");
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        into_place(r, i);
+        AN_TRY(read_node(r, scope, json_array_get(nodes, i)));
+        r->n_steps = before + 1;
+    }
+    r->n_steps = before;
     return AN_OK;
 }
 
@@ -407,14 +441,14 @@ static an_status read_nodes(reader *r, names *scope, const json_t *graph)
 static an_status find_tensor(reader *r, const char *key, const json_t *spec, an_pt2_input *in)
 {
     const bool constant = in->kind == AN_INPUT_CONSTANT || (in->kind == AN_INPUT_BUFFER && !in->persistent);
-    char quoted[AN_QUOTED_BYTES];
+    char quoted[AN_QUOTED_BYTES], place[AN_PT2_PLACE];
     in->name = json_string_value(json_object_get(spec, key));
     if (!in->name) return damaged(r, "an input has no name");
     const an_pt2_tensor *t = an_pt2_find(r->g->archive, in->name, constant);
     if (!t) t = an_pt2_find(r->g->archive, in->name, !constant);
     if (!t)
-        return an_fail(r->err, AN_E_IO, "%s: the file has no tensor %s, which its graph reads; it is damaged", r->path,
-                       an_quoted(in->name, quoted));
+        return an_fail(r->err, AN_E_IO, "%s: %s: the file has no tensor %s, which its graph reads; it is damaged",
+                       r->path, place_in_file(r, place), an_quoted(in->name, quoted));
     in->tensor = (int32_t)(t - r->g->archive->tensor);
     return AN_OK;
 }
@@ -486,18 +520,30 @@ static an_status read_program(reader *r, names *scope, const json_t *program)
     g->input = AN_NEW_ARRAY(g->arena, an_pt2_input, json_array_size(in) + 1);
     g->output = AN_NEW_ARRAY(g->arena, an_pt2_output, json_array_size(out) + 1);
     if (!g->input || !g->output) return no_memory(r);
-    for (size_t i = 0; i < json_array_size(in); i++)
+    into(r, "graph_module");
+    into(r, "signature");
+    into(r, "input_specs");
+    for (size_t i = 0; i < json_array_size(in); i++, r->n_steps--) {
+        into_place(r, i);
         AN_TRY(read_input(r, scope, json_array_get(in, i), &g->input[g->n_inputs++]));
+    }
+    r->n_steps = 1;
+    into(r, "graph");
     AN_TRY(read_nodes(r, scope, graph));
-    for (size_t i = 0; i < json_array_size(out); i++)
+    r->n_steps = 1;
+    into(r, "signature");
+    into(r, "output_specs");
+    for (size_t i = 0; i < json_array_size(out); i++, r->n_steps--) {
+        into_place(r, i);
         AN_TRY(read_output(r, scope, json_array_get(out, i), &g->output[g->n_outputs++]));
+    }
     return AN_OK;
 }
 
 an_status an_pt2_graph_open(an_err *err, an_pt2 *archive, const json_t *program, an_pt2_graph *out)
 {
     *out = (an_pt2_graph){.archive = archive, .arena = &archive->arena};
-    reader r = {.err = err, .g = out, .path = archive->path, .at = "graph_module"};
+    reader r = {.err = err, .g = out, .path = archive->path, .at = "graph_module", .program = program};
     names scope = {{0}, {0}};
     an_status status = read_program(&r, &scope, program);
     an_map_free(&scope.tensors);

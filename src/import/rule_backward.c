@@ -302,6 +302,7 @@ static bool attention_is_plain(an_build *b, const an_pt2_node *n, int first, boo
     if ((t != AN_F32 && t != AN_BF16) || an_dtype_of(k) != t || an_dtype_of(v) != t || !an_in_none(n, mask))
         return false;
     if (an_rank(q) != 4 || an_rank(k) != 4 || an_rank(v) != 4 || an_dim(v, 3) != an_dim(q, 3)) return false;
+    if (an_dim(v, 1) != an_dim(k, 1)) return false;
     for (int i = 0; i < 4; i++)
         if (an_dim(q, i) == 0 || an_dim(k, i) == 0) return false;
     return !causal || an_dim(q, 2) == an_dim(k, 2);
@@ -321,8 +322,6 @@ an_status an_rule_attention_cpu(an_build *b, const an_pt2_node *n)
     const bool causal = an_in_bool(b, n, 4);
     if (attention_is_plain(b, n, 0, causal, 5)) {
         an_tensor *q = an_in(b, n, 0), *k = an_in(b, n, 1), *v = an_in(b, n, 2), *lse;
-        k = an_spread_heads(k, an_dim(q, 1));
-        v = an_spread_heads(v, an_dim(q, 1));
         an_out(b, n, 0, an_attention_lse_at(AN_AT, q, k, v, scale_of(b, n, 6), causal, &lse));
         an_out(b, n, 1, lse);
         return AN_OK;
@@ -331,16 +330,6 @@ an_status an_rule_attention_cpu(an_build *b, const an_pt2_node *n)
     for (int i = 0; i < (int)AN_COUNT(from); i++) arg[i] = n->arg[from[i]];
     f.arg = arg;
     return an_rule_attention(b, &f);
-}
-
-/* The gradient by k or v from that by its spread heads. */
-static an_tensor *gathered_heads(an_tensor *dk, const an_tensor *k)
-{
-    const an_shape s = an_shape_of(dk); /* [B,H,S,D] */
-    const int64_t heads = an_dim(k, 1), times = s.dim[1] / heads;
-    if (times <= 1) return dk;
-    dk = an_reshape_at(AN_AT, dk, AN_SHAPE(s.dim[0], heads, times, s.dim[2], s.dim[3]));
-    return an_sum_at(AN_AT, dk, AN_AXIS(2), false);
 }
 
 /* grad_out query key value out logsumexp dropout_p is_causal attn_mask scale. python/anneal/torch.py passes out as logsumexp where the
@@ -357,12 +346,10 @@ an_status an_rule_attention_cpu_backward(an_build *b, const an_pt2_node *n)
     if (n->arg[4].value != n->arg[5].value && attention_is_plain(b, n, 1, causal, 8)) {
         an_tensor *q = an_in(b, n, 1), *k = an_in(b, n, 2), *v = an_in(b, n, 3), *d[3];
         an_tensor *y = an_in(b, n, 4), *lse = an_in(b, n, 5), *dy = an_in(b, n, 0);
-        an_tensor *keys = an_spread_heads(k, an_dim(q, 1));
-        an_tensor *values = an_spread_heads(v, an_dim(q, 1));
-        d[0] = an_attention_grad_at(AN_AT, q, keys, values, y, lse, dy, scale_of(b, n, 9), causal, &d[1], &d[2]);
+        d[0] = an_attention_grad_at(AN_AT, q, k, v, y, lse, dy, scale_of(b, n, 9), causal, &d[1], &d[2]);
         an_out(b, n, 0, d[0]);
-        an_out(b, n, 1, gathered_heads(d[1], k));
-        an_out(b, n, 2, gathered_heads(d[2], v));
+        an_out(b, n, 1, d[1]);
+        an_out(b, n, 2, d[2]);
         return AN_OK;
     }
     AN_TRY(gradients(b, n, &o, x, 3, false, g));

@@ -637,20 +637,54 @@ an_status an_rule_embedding_bag(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* x [S,K], w [E,K,N], group e's rows end at ends[e]: x by all matrices, then the rows of each one's own. E times the
- * work of a product by groups. */
+/* ---- products by groups of rows: a mixture of experts */
+
+static an_tensor *transposed(an_tensor *x)
+{
+    return an_transpose_at(AN_AT, x, an_rank(x) - 2, an_rank(x) - 1);
+}
+
+/* self mat2 offs bias out_dtype: groups are rows of self, columns of mat2, what is summed over (offs says where each ends), or members of a
+ * batch (there is no offs). */
 an_status an_rule_grouped_product(an_build *b, const an_pt2_node *n)
 {
-    an_tensor *x = an_in(b, n, 0), *w = an_in(b, n, 1), *ends = an_in(b, n, 2);
-    if (!ends || an_rank(x) != 2 || an_rank(w) != 3 || an_rank(ends) != 1)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "other than rows by a matrix a group");
-    const int64_t S = an_dim(x, 0), E = an_dim(w, 0), K = an_dim(w, 1), N = an_dim(w, 2);
-    w = an_reshape_at(AN_AT, an_permute_at(AN_AT, w, AN_SHAPE(1, 0, 2)), AN_SHAPE(K, E * N));
-    an_tensor *all = an_product(b, x, w);
-    an_tensor *most = an_const_at(AN_AT, b->cx, AN_I32, (double)(E - 1));
-    an_tensor *group = an_minimum_at(AN_AT, offsets_up_to(b, ends, S), most);
-    an_tensor *row = an_add_at(AN_AT, an_mul_num_at(AN_AT, an_iota_at(AN_AT, b->cx, AN_SHAPE(S), 0), (double)E), group);
-    an_out(b, n, 0, an_as_result(b, n, 0, an_rows(an_reshape_at(AN_AT, all, AN_SHAPE(S * E, N)), row)));
+    an_tensor *x = an_narrow(b, an_in(b, n, 0)), *w = an_narrow(b, an_in(b, n, 1)), *y;
+    const int left = an_rank(x), right = an_rank(w);
+    if (!an_in_none(n, 3)) return an_build_refuse(b, AN_E_UNSUPPORTED, "with a bias, which PyTorch refuses, too");
+    if (left < 2 || left > 3 || right < 2 || right > 3)
+        return an_build_refuse(b, AN_E_IO, "operands of %d and %d axes; the file is damaged", left, right);
+    if (an_in_none(n, 2) != (left == 3 && right == 3))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "operands of %d and %d axes %s offs", left, right,
+                               an_in_none(n, 2) ? "without" : "with");
+    if (left == 3 && right == 3) {
+        an_out(b, n, 0, an_as_result(b, n, 0, an_product(b, x, w)));
+        return AN_OK;
+    }
+    an_tensor *ends = as_index(an_in(b, n, 2));
+    an_promote(&x, &w);
+    if (left == 3) { /* what is asked for is the transpose of rows by a matrix each */
+        x = transposed(x), w = transposed(w);
+        y = transposed(an_grouped_matmul_at(AN_AT, w, x, ends));
+    } else if (right == 3) {
+        y = an_grouped_matmul_at(AN_AT, x, w, ends);
+    } else {
+        x = transposed(x);
+        y = an_grouped_outer_at(AN_AT, x, w, ends);
+    }
+    an_out(b, n, 0, an_as_result(b, n, 0, y));
+    return AN_OK;
+}
+
+/* input weight offs grad_output: the gradients of input [S,K] and weight [E,K,N]. */
+an_status an_rule_grouped_product_backward(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_narrow(b, an_in(b, n, 0)), *w = an_narrow(b, an_in(b, n, 1)), *dy = an_narrow(b, an_in(b, n, 3));
+    an_tensor *ends = as_index(an_in(b, n, 2));
+    if (an_rank(w) != 3) return an_build_refuse(b, AN_E_IO, "a weight of %d axes; the file is damaged", an_rank(w));
+    an_promote(&x, &dy);
+    an_promote(&w, &dy);
+    an_out(b, n, 0, an_as_result(b, n, 0, an_grouped_matmul_at(AN_AT, dy, transposed(w), ends)));
+    an_out(b, n, 1, an_as_result(b, n, 1, an_grouped_outer_at(AN_AT, x, dy, ends)));
     return AN_OK;
 }
 

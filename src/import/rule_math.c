@@ -102,7 +102,7 @@ static bool join(an_built_value *x, an_built_value *y)
     return true;
 }
 
-static bool operands(an_build *b, const an_pt2_node *n, an_built_value *x, an_built_value *y)
+bool an_operands(an_build *b, const an_pt2_node *n, an_built_value *x, an_built_value *y)
 {
     *x = an_in_is_tensor(n, 0) ? an_in_value(b, n, 0) : (an_built_value){.t = NULL};
     *y = operand(b, n, 1, x);
@@ -121,8 +121,7 @@ static void narrow_beside(const an_build *b, const an_pt2_node *n, an_tensor **x
     }
 }
 
-/* The dtype in which an arithmetic operation computes: the result's, but floats of a policy stay narrow. */
-static void to_result(const an_build *b, const an_pt2_node *n, an_tensor **x, an_tensor **y)
+void an_to_result(const an_build *b, const an_pt2_node *n, an_tensor **x, an_tensor **y)
 {
     const an_dtype want = an_out_dtype(b, n, 0);
     if (want == AN_I32) narrow_beside(b, n, x, y);
@@ -132,18 +131,60 @@ static void to_result(const an_build *b, const an_pt2_node *n, an_tensor **x, an
     *y = an_as(*y, want);
 }
 
+static bool is_scalar(const an_build *b, const an_pt2_node *n, int i)
+{
+    return !an_in_is_tensor(n, i) || b->g->value[n->arg[i].value].rank == 0;
+}
+
+void an_to_factors(an_build *b, const an_pt2_node *n, an_tensor **x, an_tensor **y, an_dtype *out)
+{
+    an_tensor *given = *y;
+    an_to_result(b, n, x, y);
+    *out = an_dtype_of(*x);
+    if ((*out != AN_BF16 && *out != AN_F16) || is_scalar(b, n, 0) || !is_scalar(b, n, 1)) return;
+    *x = an_widen(*x);
+    *y = an_in_is_tensor(n, 1) ? an_as(given, AN_F32) : an_const_at(AN_AT, b->cx, AN_F32, an_in_float(b, n, 1));
+}
+
+/* A number in the dtype of `like`, as float32 where floats of 16 bits are widened. */
+static an_tensor *narrow_number(an_build *b, an_tensor *like, double x)
+{
+    return an_widen(an_num(like, b->cx, x));
+}
+
 /* ---- two operands */
+
+static an_status scaling(an_build *b, const an_pt2_node *n, an_fn2 *fn)
+{
+    an_built_value x, y;
+    an_dtype out;
+    const bool last = an_operands(b, n, &x, &y);
+    an_to_factors(b, n, &x.t, &y.t, &out);
+    if (an_dtype_of(x.t) == AN_BOOL) fn = an_and_at;
+    an_out_last(b, n, 0, an_as(fn(AN_AT, x.t, y.t), out), last);
+    return AN_OK;
+}
+
+/* y times argument `at` of a sum, alpha: PyTorch rounds floats of 16 bits behind the sum. */
+static an_tensor *times_alpha(an_build *b, const an_pt2_node *n, int at, an_tensor *y)
+{
+    const double alpha = an_in_float(b, n, at);
+    if (an_dtype_of(y) == AN_BOOL) return alpha == 0 ? an_num(y, b->cx, 0) : y;
+    if (alpha == 1) return y;
+    an_tensor *by = narrow_number(b, y, alpha);
+    return an_mul_at(AN_AT, an_widen(y), by);
+}
 
 static an_status arithmetic(an_build *b, const an_pt2_node *n, an_fn2 *fn, int alpha)
 {
     an_built_value x, y;
-    const bool last = operands(b, n, &x, &y);
-    to_result(b, n, &x.t, &y.t);
-    if (alpha >= 0 && an_dtype_of(y.t) == AN_BOOL && an_in_float(b, n, alpha) == 0) y.t = an_num(y.t, b->cx, 0);
-    if (alpha >= 0 && an_dtype_of(y.t) != AN_BOOL && an_in_float(b, n, alpha) != 1)
-        y.t = an_mul_num_at(AN_AT, y.t, an_in_float(b, n, alpha));
-    if (an_dtype_of(x.t) == AN_BOOL) fn = fn == an_mul_at || fn == an_minimum_at ? an_and_at : an_or_at;
-    an_out_last(b, n, 0, fn(AN_AT, x.t, y.t), last);
+    const bool last = an_operands(b, n, &x, &y);
+    an_to_result(b, n, &x.t, &y.t);
+    const an_dtype out = an_dtype_of(x.t);
+    if (alpha >= 0) y.t = times_alpha(b, n, alpha, y.t);
+    if (an_dtype_of(y.t) != out) x.t = an_widen(x.t);
+    if (out == AN_BOOL) fn = fn == an_minimum_at ? an_and_at : an_or_at;
+    an_out_last(b, n, 0, an_as(fn(AN_AT, x.t, y.t), out), last);
     return AN_OK;
 }
 
@@ -157,11 +198,11 @@ an_status an_rule_sub(an_build *b, const an_pt2_node *n)
 }
 an_status an_rule_mul(an_build *b, const an_pt2_node *n)
 {
-    return arithmetic(b, n, an_mul_at, -1);
+    return scaling(b, n, an_mul_at);
 }
 an_status an_rule_div(an_build *b, const an_pt2_node *n)
 {
-    return arithmetic(b, n, an_div_at, -1);
+    return scaling(b, n, an_div_at);
 }
 an_status an_rule_atan2(an_build *b, const an_pt2_node *n)
 {
@@ -179,95 +220,13 @@ an_status an_rule_minimum(an_build *b, const an_pt2_node *n)
 an_status an_rule_rsub(an_build *b, const an_pt2_node *n)
 {
     an_built_value x, y;
-    const bool last = operands(b, n, &x, &y);
-    to_result(b, n, &x.t, &y.t);
-    if (an_in_float(b, n, 2) != 1) x.t = an_mul_num_at(AN_AT, x.t, an_in_float(b, n, 2));
-    an_out_last(b, n, 0, an_sub_at(AN_AT, y.t, x.t), last);
+    const bool last = an_operands(b, n, &x, &y);
+    an_to_result(b, n, &x.t, &y.t);
+    const an_dtype out = an_dtype_of(x.t);
+    x.t = times_alpha(b, n, 2, x.t);
+    if (an_dtype_of(x.t) != out) y.t = an_widen(y.t);
+    an_out_last(b, n, 0, an_as(an_sub_at(AN_AT, y.t, x.t), out), last);
     return AN_OK;
-}
-
-static an_tensor *truncated(an_build *b, an_tensor *x)
-{
-    an_tensor *zero = an_num(x, b->cx, 0), *up = an_neg_at(AN_AT, an_floor_at(AN_AT, an_neg_at(AN_AT, x)));
-    an_tensor *down = an_floor_at(AN_AT, x);
-    return an_where_at(AN_AT, an_lt_at(AN_AT, x, zero), up, down);
-}
-
-/* Rounded down, the quotient of floats of 16 bits is taken in float32, as it may round to the next whole number; toward zero PyTorch rounds
- * it first. */
-static an_tensor *quotient(an_build *b, an_tensor *x, an_tensor *y, const char *mode)
-{
-    const bool floors = strcmp(mode, "floor") == 0;
-    if (an_is_float(x)) {
-        an_tensor *over = floors ? an_widen(x) : x, *under = floors ? an_widen(y) : y;
-        an_tensor *q = an_div_at(AN_AT, over, under);
-        return an_as(floors ? an_floor_at(AN_AT, q) : truncated(b, q), an_dtype_of(x));
-    }
-    if (floors) return an_idiv_at(AN_AT, x, y);
-    an_tensor *zero = an_num(x, b->cx, 0); /* toward zero: the quotient of magnitudes, with the sign */
-    an_tensor *by = an_abs_at(AN_AT, y), *q = an_idiv_at(AN_AT, an_abs_at(AN_AT, x), by);
-    an_tensor *below = an_lt_at(AN_AT, y, zero), *apart = an_xor_at(AN_AT, an_lt_at(AN_AT, x, zero), below);
-    return an_where_at(AN_AT, apart, an_neg_at(AN_AT, q), q);
-}
-
-an_status an_rule_div_mode(an_build *b, const an_pt2_node *n)
-{
-    an_built_value x, y;
-    if (an_in_none(n, 2)) return arithmetic(b, n, an_div_at, -1);
-    if (!n->arg[2].text) return an_build_refuse(b, AN_E_IO, "the rounding mode is no text; the file is damaged");
-    const bool last = operands(b, n, &x, &y);
-    to_result(b, n, &x.t, &y.t);
-    an_out_last(b, n, 0, quotient(b, x.t, y.t, n->arg[2].text), last);
-    return AN_OK;
-}
-
-an_status an_rule_floor_divide(an_build *b, const an_pt2_node *n)
-{
-    an_built_value x, y;
-    const bool last = operands(b, n, &x, &y);
-    to_result(b, n, &x.t, &y.t);
-    an_out_last(b, n, 0, quotient(b, x.t, y.t, "floor"), last);
-    return AN_OK;
-}
-
-/* What fmod leaves, and one y more where that has not y's sign: the remainder of a quotient that is rounded down. Of an infinite x, whose
- * quotient is no number either, the slope is none. */
-static an_tensor *floored_remainder(an_build *b, an_tensor *x, an_tensor *y)
-{
-    an_tensor *zero = an_num(y, b->cx, 0), *r = an_fmod_at(AN_AT, x, y), *below = an_lt_at(AN_AT, y, zero);
-    an_tensor *apart = an_xor_at(AN_AT, an_lt_at(AN_AT, r, zero), below);
-    apart = an_and_at(AN_AT, apart, an_ne_at(AN_AT, r, zero));
-    an_tensor *none = an_ne_at(AN_AT, r, r);
-    none = an_and_at(AN_AT, none, an_ne_at(AN_AT, y, zero));
-    apart = an_and_at(AN_AT, apart, an_eq_at(AN_AT, r, r));
-    r = an_where_at(AN_AT, apart, an_add_at(AN_AT, r, y), r);
-    an_tensor *nan = an_mul_num_at(AN_AT, an_where_at(AN_AT, none, y, zero), NAN);
-    return an_where_at(AN_AT, none, an_add_at(AN_AT, x, nan), r);
-}
-
-static an_status modulo(an_build *b, const an_pt2_node *n, bool floors)
-{
-    an_built_value x, y;
-    const bool last = operands(b, n, &x, &y);
-    to_result(b, n, &x.t, &y.t);
-    an_tensor *r;
-    if (an_is_float(x.t))
-        r = floors ? floored_remainder(b, x.t, y.t) : an_fmod_at(AN_AT, x.t, y.t);
-    else if (floors)
-        r = an_imod_at(AN_AT, x.t, y.t);
-    else
-        r = an_sub_at(AN_AT, x.t, an_mul_at(AN_AT, y.t, quotient(b, x.t, y.t, "trunc")));
-    an_out_last(b, n, 0, r, last);
-    return AN_OK;
-}
-
-an_status an_rule_remainder(an_build *b, const an_pt2_node *n)
-{
-    return modulo(b, n, true);
-}
-an_status an_rule_fmod(an_build *b, const an_pt2_node *n)
-{
-    return modulo(b, n, false);
 }
 
 static an_tensor *integer_power(an_tensor *x, int64_t k)
@@ -322,8 +281,8 @@ static an_tensor *whole_power(an_build *b, an_tensor *x, an_tensor *y)
 an_status an_rule_pow(an_build *b, const an_pt2_node *n)
 {
     an_built_value x, y;
-    const bool last = operands(b, n, &x, &y);
-    to_result(b, n, &x.t, &y.t);
+    const bool last = an_operands(b, n, &x, &y);
+    an_to_result(b, n, &x.t, &y.t);
     if (!an_is_float(x.t)) {
         an_out_last(b, n, 0, whole_power(b, x.t, y.t), last);
         return AN_OK;
@@ -337,7 +296,7 @@ an_status an_rule_pow(an_build *b, const an_pt2_node *n)
 static an_status compare(an_build *b, const an_pt2_node *n, an_fn2 *fn)
 {
     an_built_value x, y;
-    const bool last = operands(b, n, &x, &y);
+    const bool last = an_operands(b, n, &x, &y);
     narrow_beside(b, n, &x.t, &y.t);
     an_promote(&x.t, &y.t);
     if (an_dtype_of(x.t) == AN_BOOL && fn != an_eq_at && fn != an_ne_at) {
@@ -368,7 +327,7 @@ static an_tensor *truth(an_build *b, an_tensor *t)
 static an_status bits(an_build *b, const an_pt2_node *n, an_fn2 *fn, bool logical)
 {
     an_built_value x, y;
-    const bool last = operands(b, n, &x, &y);
+    const bool last = an_operands(b, n, &x, &y);
     if (logical) {
         x.t = truth(b, x.t);
         y.t = truth(b, y.t);
@@ -409,7 +368,7 @@ an_status an_rule_logical_not(an_build *b, const an_pt2_node *n)
 /* where(condition, a, b), each of which may be a number. */
 static an_status choose(an_build *b, const an_pt2_node *n, an_built_value c, an_built_value x, an_built_value y)
 {
-    to_result(b, n, &x.t, &y.t);
+    an_to_result(b, n, &x.t, &y.t);
     c.t = truth(b, c.t);
     bool last = c.last || x.last || y.last;
     int rank = 0;
@@ -503,7 +462,7 @@ an_status an_rule_neg(an_build *b, const an_pt2_node *n)
 WHOLE(floor, an_floor_at(AN_AT, x.t))
 WHOLE(round, an_round_at(AN_AT, x.t))
 WHOLE(ceil, an_neg_at(AN_AT, an_floor_at(AN_AT, an_neg_at(AN_AT, x.t))))
-WHOLE(trunc, truncated(b, x.t))
+WHOLE(trunc, an_truncated(b, x.t))
 
 an_status an_rule_relu(an_build *b, const an_pt2_node *n)
 {
@@ -576,7 +535,7 @@ static an_tensor *hyperbolic_cosine(an_tensor *x)
     }
 SCALED(log2, an_mul_num_at(AN_AT, an_log_at(AN_AT, x), 1.4426950408889634))
 SCALED(log10, an_mul_num_at(AN_AT, an_log_at(AN_AT, x), 0.43429448190325182))
-SCALED(exp2, an_exp_at(AN_AT, an_mul_num_at(AN_AT, x, 0.69314718055994531)))
+SCALED(exp2, an_pow_at(AN_AT, an_num(x, b->cx, 2), x))
 SCALED(tan, tangent(x))
 SCALED(atan, an_atan2_at(AN_AT, x, an_num(x, b->cx, 1)))
 SCALED(asin, an_atan2_at(AN_AT, x, other_leg(x)))
@@ -596,9 +555,11 @@ an_status an_rule_gelu(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* lo where x < lo, hi where x > hi. With `open` the ends themselves pass no gradient, as of hardtanh; clamp's do, but NaN does not. */
+/* lo where x < lo, hi where x > hi, NaN where an end is NaN. With `open` the ends themselves pass no gradient, as of hardtanh; clamp's do,
+ * but NaN does not. */
 static an_tensor *clamped(an_build *b, an_tensor *x, const double *lo, const double *hi, bool open)
 {
+    if ((lo && isnan(*lo)) || (hi && isnan(*hi))) return an_full_at(AN_AT, b->cx, an_dtype_of(x), an_shape_of(x), NAN);
     if (!open && an_is_float(x)) {
         an_tensor *nan = an_ne_at(AN_AT, x, x);
         x = an_where_at(AN_AT, nan, an_detach_at(AN_AT, x), x);
@@ -654,26 +615,44 @@ an_status an_rule_relu6(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* Tensors as ends, arguments lo and hi, -1: none. NaN of any operand stays, and then none has a gradient. */
+/* Tensors as ends, arguments lo and hi, -1: none. The gradient goes to x between the ends, at them too; to lo below it where lo < hi; to hi
+ * above it, and everywhere where hi < lo. NaN of any operand stays. */
 static an_status clamp_by_tensors(an_build *b, const an_pt2_node *n, int lo, int hi)
 {
-    an_tensor *x = an_as_number(an_in(b, n, 0));
     const int at[2] = {lo, hi};
+    an_tensor *x = an_as_number(an_in(b, n, 0)), *end[2] = {NULL, NULL};
     for (int i = 0; i < 2; i++) {
-        an_tensor *end = at[i] >= 0 ? an_in(b, n, at[i]) : NULL;
-        if (!end) continue;
-        end = an_as_number(end);
-        if (an_rank(end) == 0 && an_rank(x) > 0 && an_dtype_of(end) == AN_I32) end = an_in_range_of(b, n, 0, end);
-        an_promote(&x, &end);
-        an_tensor *beyond = i == 0 ? an_lt_at(AN_AT, x, end) : an_gt_at(AN_AT, x, end);
-        if (an_is_float(x)) beyond = an_or_at(AN_AT, beyond, an_ne_at(AN_AT, end, end));
-        x = an_where_at(AN_AT, beyond, end, x);
+        end[i] = at[i] >= 0 ? an_in(b, n, at[i]) : NULL;
+        if (!end[i]) continue;
+        end[i] = an_as_number(end[i]);
+        if (an_rank(end[i]) == 0 && an_rank(x) > 0 && an_dtype_of(end[i]) == AN_I32)
+            end[i] = an_in_range_of(b, n, 0, end[i]);
+        an_promote(&x, &end[i]);
     }
-    if (an_is_float(x)) {
-        an_tensor *nan = an_ne_at(AN_AT, x, x);
-        x = an_where_at(AN_AT, nan, an_detach_at(AN_AT, x), x);
+    an_tensor *y = x, *inside = an_eq_at(AN_AT, x, x), *beyond[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        if (!end[i]) continue;
+        end[i] = an_as(end[i], an_dtype_of(x)); /* the other end may be wider */
+        y = i == 0 ? an_maximum_at(AN_AT, y, end[i]) : an_minimum_at(AN_AT, y, end[i]);
+        beyond[i] = i == 0 ? an_lt_at(AN_AT, x, end[0]) : an_gt_at(AN_AT, x, end[1]);
+        inside = an_and_at(AN_AT, inside, i == 0 ? an_ge_at(AN_AT, x, end[0]) : an_le_at(AN_AT, x, end[1]));
     }
-    an_out(b, n, 0, an_as_result(b, n, 0, x));
+    if (end[0] && end[1]) {
+        beyond[0] = an_and_at(AN_AT, beyond[0], an_lt_at(AN_AT, end[0], end[1]));
+        beyond[1] = an_or_at(AN_AT, beyond[1], an_lt_at(AN_AT, end[1], end[0]));
+    }
+    an_tensor *whole = y;
+    y = an_where_at(AN_AT, inside, x, an_detach_at(AN_AT, y));
+    for (int i = 0; i < 2; i++) {
+        if (!end[i]) continue;
+        an_tensor *taken = end[i];
+        if (an_is_float(x)) { /* the slope is the end's though another operand is NaN */
+            an_tensor *odd = an_ne_at(AN_AT, whole, whole);
+            taken = an_where_at(AN_AT, odd, an_add_at(AN_AT, taken, an_detach_at(AN_AT, whole)), taken);
+        }
+        y = an_where_at(AN_AT, beyond[i], taken, y);
+    }
+    an_out(b, n, 0, an_as_result(b, n, 0, y));
     return AN_OK;
 }
 
@@ -722,7 +701,7 @@ an_status an_rule_hardswish(an_build *b, const an_pt2_node *n)
 an_status an_rule_leaky_relu(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
-    an_tensor *low = an_mul_num_at(AN_AT, x.t, an_in_float(b, n, 1));
+    an_tensor *low = an_as(an_mul_num_at(AN_AT, an_widen(x.t), an_in_float(b, n, 1)), an_dtype_of(x.t));
     an_out_last(b, n, 0, an_where_at(AN_AT, an_gt_at(AN_AT, x.t, an_num(x.t, b->cx, 0)), x.t, low), x.last);
     return AN_OK;
 }
@@ -731,10 +710,11 @@ an_status an_rule_leaky_relu(an_build *b, const an_pt2_node *n)
 static void elu(an_build *b, const an_pt2_node *n, double alpha, double scale, double input)
 {
     an_built_value v = an_in_value(b, n, 0);
-    an_tensor *x = v.t, *zero = an_num(x, b->cx, 0), *up = an_gt_at(AN_AT, x, zero);
+    an_tensor *x = an_widen(v.t), *zero = an_num(x, b->cx, 0), *up = an_gt_at(AN_AT, x, zero);
     an_tensor *low = an_expm1_at(AN_AT, an_mul_num_at(AN_AT, an_where_at(AN_AT, up, zero, x), input));
     an_tensor *high = scale == 1 ? x : an_mul_num_at(AN_AT, x, scale);
-    an_out_last(b, n, 0, an_where_at(AN_AT, up, high, an_mul_num_at(AN_AT, low, alpha * scale)), v.last);
+    an_tensor *y = an_where_at(AN_AT, up, high, an_mul_num_at(AN_AT, low, alpha * scale));
+    an_out_last(b, n, 0, an_as(y, an_dtype_of(v.t)), v.last);
 }
 
 an_status an_rule_elu(an_build *b, const an_pt2_node *n)
@@ -789,9 +769,12 @@ static an_status combine(an_build *b, const an_pt2_node *n, an_fn2 *fn)
 {
     an_tensor *self = an_in(b, n, 0), *x = an_in(b, n, 1), *y = an_in(b, n, 2);
     an_promote(&x, &y);
-    an_tensor *p = an_mul_num_at(AN_AT, fn(AN_AT, x, y), an_in_float(b, n, 3));
-    an_promote(&self, &p);
-    an_out(b, n, 0, an_add_at(AN_AT, self, p));
+    an_tensor *by = narrow_number(b, x, an_in_float(b, n, 3));
+    an_tensor *wide = an_widen(x), *other = an_widen(y), *p = an_mul_at(AN_AT, fn(AN_AT, wide, other), by);
+    an_promote(&self, &x);
+    wide = an_widen(self);
+    p = an_as(p, an_dtype_of(wide));
+    an_out(b, n, 0, an_as(an_add_at(AN_AT, wide, p), an_dtype_of(self)));
     return AN_OK;
 }
 

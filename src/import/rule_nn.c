@@ -565,22 +565,34 @@ static an_tensor *causal_mask(an_build *b, int64_t T, int64_t S)
     return an_ge_at(AN_AT, an_iota_at(AN_AT, b->cx, s, 0), column);
 }
 
+/* Keys and values [B,G,S,D] that were repeated for the heads of q [B,H,T,D], where both were G heads: attention repeats none. */
+static void heads_once(an_build *b, const an_pt2_node *n, const an_tensor *q, an_tensor **k, an_tensor **v)
+{
+    an_tensor *once_k = an_in_value(b, n, 1).once, *once_v = an_in_value(b, n, 2).once;
+    if (!once_k || !once_v || an_rank(q) != 4 || an_rank(*k) != 4 || an_rank(*v) != 4) return;
+    const int64_t heads = an_dim(once_k, 1);
+    if (an_dim(once_v, 1) != heads || an_dim(*k, 1) != an_dim(q, 1) || an_dim(*v, 1) != an_dim(q, 1)) return;
+    *k = once_k, *v = once_v;
+}
+
 an_status an_rule_attention(an_build *b, const an_pt2_node *n)
 {
     an_tensor *q = an_in(b, n, 0), *k = an_in(b, n, 1), *v = an_in(b, n, 2);
+    heads_once(b, n, q, &k, &v);
     const an_shape shape = an_shape_of(q);
     if (shape.rank < 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "q has %d axes", shape.rank);
     if (shape.rank > 4) AN_TRY(equal_in_front(b, n, &shape));
     q = four_axes(q); /* [B,H,T,D] */
-    k = an_spread_heads(four_axes(k), an_dim(q, 1));
-    v = an_spread_heads(four_axes(v), an_dim(q, 1));
+    k = four_axes(k); /* [B,G,S,D], G heads or fewer */
+    v = four_axes(v);
     const int64_t T = an_dim(q, 2), S = an_dim(k, 2), D = an_dim(q, 3);
     const double dropout = b->inference ? 0 : an_in_float(b, n, 4);
     const double scale = an_in_none(n, 6) ? 1 / sqrt((double)AN_MAX(D, 1)) : an_in_float(b, n, 6);
     bool causal = an_in_bool(b, n, 5);
     int64_t window = 0;
     an_tensor *mask = NULL;
-    const bool kernel = an_dim(v, 3) == D && dropout < 1 && scale != 0;
+    const bool kernel = an_dim(v, 3) == D && an_dim(v, 1) == an_dim(k, 1) && dropout < 1 && scale != 0;
+    if (!kernel || an_dim(k, 1) == 0) k = an_spread_heads(k, an_dim(q, 1)), v = an_spread_heads(v, an_dim(q, 1));
     if (an_in_is_tensor(n, 3)) {
         const an_mask kind = an_fold_mask(b, n->arg[3].value, T, S, &window);
         causal = kind == AN_MASK_CAUSAL || kind == AN_MASK_WINDOW;

@@ -10,6 +10,7 @@ an_status an_rule_same(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
     an_out_last(b, n, 0, x.t, x.last);
+    an_out_once(b, n, 0, x.once);
     return AN_OK;
 }
 
@@ -52,9 +53,22 @@ static an_status is_axis(an_build *b, int axis)
     return an_build_refuse(b, AN_E_IO, "an axis that is not there; the file is damaged");
 }
 
+/* Whether s is `once` [B,G,S,D] with each head n times, in an axis of its own where there are five. */
+static bool is_repeated(an_tensor *once, const an_shape *s)
+{
+    const an_shape o = an_shape_of(once);
+    if (s->rank == 5)
+        return s->dim[0] == o.dim[0] && s->dim[1] == o.dim[1] && s->dim[3] == o.dim[2] && s->dim[4] == o.dim[3];
+    return s->rank == 4 && s->dim[0] == o.dim[0] && s->dim[2] == o.dim[2] && s->dim[3] == o.dim[3] && o.dim[1] > 0 &&
+           s->dim[1] % o.dim[1] == 0;
+}
+
 static an_status to_shape(an_build *b, const an_pt2_node *n, an_tensor *x, an_shape s)
 {
-    an_out(b, n, 0, an_reshape_at(AN_AT, x, s));
+    an_tensor *once = an_in_value(b, n, 0).once, *y = an_reshape_at(AN_AT, x, s);
+    const an_shape out = an_shape_of(y); /* s may leave a length open */
+    an_out(b, n, 0, y);
+    if (once && is_repeated(once, &out)) an_out_once(b, n, 0, once);
     return AN_OK;
 }
 
@@ -218,6 +232,11 @@ static an_status expand_to(an_build *b, const an_pt2_node *n, an_shape to)
         if (to.dim[i] < 0) to.dim[i] = wide.dim[i];
     }
     an_out(b, n, 0, an_expand_at(AN_AT, an_reshape_at(AN_AT, x, wide), to));
+    if (to.rank != 5 || wide.dim[2] != 1) return AN_OK;
+    /* Heads as transformers' repeat_kv repeats them: what attention takes once. */
+    const an_shape heads = {.rank = 4, .dim = {wide.dim[0], wide.dim[1], wide.dim[3], wide.dim[4]}};
+    an_tensor *once = an_reshape_at(AN_AT, x, heads);
+    if (is_repeated(once, &to)) an_out_once(b, n, 0, once);
     return AN_OK;
 }
 
@@ -562,6 +581,7 @@ an_status an_rule_repeat_interleave(an_build *b, const an_pt2_node *n)
     all.dim[axis + 1] = times;
     out.dim[axis] *= times;
     an_out(b, n, 0, an_reshape_at(AN_AT, an_expand_at(AN_AT, an_reshape_at(AN_AT, x, one), all), out));
+    if (s.rank == 4 && axis == 1 && !an_in_none(n, 2)) an_out_once(b, n, 0, x);
     return AN_OK;
 }
 

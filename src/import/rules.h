@@ -68,6 +68,15 @@ bool an_conv_is_by_planes(an_build *b, const an_pt2_node *n, int x_at, int strid
 an_tensor *an_product(an_build *b, an_tensor *x, an_tensor *y);
 /* Casts both to one dtype as PyTorch promotes: the wider one, in the order bool, integer, float. */
 void an_promote(an_tensor **x, an_tensor **y);
+/* Operands 0 and 1, tensors or numbers, in one order of axes: whether that is channels last. */
+bool an_operands(an_build *b, const an_pt2_node *n, an_built_value *x, an_built_value *y);
+/* Casts operands to the dtype in which an arithmetic operation computes: the result's, but floats of a policy stay narrow. */
+void an_to_result(const an_build *b, const an_pt2_node *n, an_tensor **x, an_tensor **y);
+/* The same for products and quotients: beside a number, or a tensor without axes, as operand 1, floats of 16 bits are widened, for PyTorch
+ * takes that one as float32 has it and rounds once. `out`: the result's dtype. */
+void an_to_factors(an_build *b, const an_pt2_node *n, an_tensor **x, an_tensor **y, an_dtype *out);
+/* Toward zero to whole numbers. */
+an_tensor *an_truncated(an_build *b, an_tensor *x);
 /* Bools as int32, for formulas over numbers; what they give is cast to the result's dtype. */
 static inline an_tensor *an_as_number(an_tensor *t)
 {

@@ -69,10 +69,12 @@ static inline int32_t an_window_along(const an_window_spec *w, int d, int32_t at
 }
 
 /* Softmax attention over strided views.
- *     q, o [B,H,T,D]    k, v [B,H,S,D]    d contiguous;  lse [B,H,T] f32, contiguous: row maximum + log of the sum
+ *     q, o [B,H,T,D]    k, v [B,H/group,S,D]    d contiguous;  lse [B,H,T] f32, contiguous: row maximum + log of the sum
  *     forward args      q, k, v, rng, o, lse [, n_keys [, mask]]
  *     backward args     q, k, v, o, lse, do, rng, dq, dk, dv [, mask]
  *
+ * group: head h of q, o and lse reads head h / group of k and v. dk and dv are sums over a group's queries: head by head, ascending, and
+ * ascending in each.
  * causal: key j is visible to query i when j <= i + (S - T), with a window also only when j > i + (S - T) - window.
  * masked: a score is q k^T * scale, rounded, + mask[b,h,i,j] (f32, any strides, 0 among them), a row that only sees -inf is 0, and lse is
  * [B,H,2,T]: the rows' maxima, then the logarithms of the sums of exp(score - maximum), 0 for a row that only sees -inf. Added up they would
@@ -88,6 +90,7 @@ static inline int32_t an_window_along(const an_window_spec *w, int d, int32_t at
 #define AN_ATTN_KEYS 64
 typedef struct an_attn_spec {
     int32_t B, H, T, S, D; /* D <= 256 */
+    int32_t group;         /* heads of q for each of k and v; it divides H; 0 is 1 */
     float scale;
     uint8_t causal, dtype; /* storage of q k v o and their gradients: AN_F32 or AN_BF16; arithmetic and sums are f32,
                               products by mul_dtype */
@@ -101,6 +104,11 @@ typedef struct an_attn_spec {
     int64_t do_[3], dq[3], dk[3], dv[3];
     int64_t mask[4]; /* strides of (b, h, i, j) */
 } an_attn_spec;
+
+static inline int32_t an_attn_group(const an_attn_spec *s)
+{
+    return s->group > 1 ? s->group : 1;
+}
 
 /* Which argument the mask is, forward and backward. */
 enum { AN_ATTN_MASK = 7, AN_ATTN_GRAD_MASK = 10 };

@@ -40,8 +40,8 @@ typedef struct an_library_call_spec { /* args: sources in order, then outputs; a
     an_op op;
     uint8_t dtype, n_src, n_out;
     an_call_tensor src[3], out[3];
-    int64_t
-        attr[8]; /* the node's. Made by the planner, of a range: ALLGATHER {ranks, elements of a part, first element},
+    int64_t attr
+        [8]; /* the node's. GROUPED_MATMUL and GROUPED_OUTER: strides of the first operand's axes, then of the second's. Made by the planner, of a range: ALLGATHER {ranks, elements of a part, first element},
                       * REDUCESCATTER {ranks, may begin early, elements of a part, first element} */
 } an_library_call_spec;
 

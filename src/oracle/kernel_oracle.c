@@ -182,7 +182,9 @@ static double turned(const attention *a, double x, double other, int64_t t, int6
 
 static double element(const attention *a, int arg, const int64_t stride[3], int64_t b, int64_t h, int64_t t, int64_t d)
 {
-    const int64_t row = b * stride[0] + h * stride[1] + t * stride[2], half = a->s->D / 2;
+    const bool keys = arg == 1 || arg == 2; /* k and v, forward and backward; h is a head of q */
+    const int64_t at = keys ? h / an_attn_group(a->s) : h, half = a->s->D / 2;
+    const int64_t row = b * stride[0] + at * stride[1] + t * stride[2];
     const double x = an_dtype_load((an_dtype)a->s->dtype, a->arg[arg].before, row + d);
     if (a->tables < 0 || arg > 1) return x;
     const int64_t other = d < half ? d + half : d - half;
@@ -300,19 +302,22 @@ static bool sample_dq(const attention *a, int64_t b, int64_t h, int64_t i, doubl
     return true;
 }
 
+/* h: a head of k and v. */
 static bool sample_dkv(const attention *a, int64_t b, int64_t h, int64_t j, double *sum, an_oracle_samples *out)
 {
     const an_attn_spec *s = a->s;
+    const int64_t group = an_attn_group(s);
     double *dk = sum, *dv = sum + s->D, *sizes = sum + 2 * s->D;
     memset(sum, 0, 3 * sizeof *sum * (size_t)s->D);
-    for (int64_t i = 0; i < s->T; i++) {
+    for (int64_t at = 0; at < group * s->T; at++) {
+        const int64_t of = h * group + at / s->T, i = at % s->T; /* the head of q */
         double dropped, ds, size;
-        backward_at(a, b, h, i, j, &dropped, &ds, &size);
+        backward_at(a, b, of, i, j, &dropped, &ds, &size);
         for (int64_t d = 0; (ds != 0 || dropped != 0) && d < s->D; d++) {
-            const double q = element(a, 0, s->q, b, h, i, d);
+            const double q = element(a, 0, s->q, b, of, i, d);
             dk[d] += ds * q;
             sizes[d] += size * fabs(q);
-            dv[d] += dropped * element(a, 5, s->do_, b, h, i, d);
+            dv[d] += dropped * element(a, 5, s->do_, b, of, i, d);
         }
     }
     for (int64_t d = 0; d < s->D; d++) {
@@ -344,16 +349,16 @@ static bool sample_attention(const an_kernel *kernel, const an_oracle_memory *ar
     a.shift = a.keys - s->T;
     double *work = malloc(sizeof *work * (size_t)(s->S + 3 * s->D));
     bool good = work != NULL;
-    const int64_t heads = (int64_t)s->B * s->H, queries = AN_MIN(QUERIES, heads * s->T),
-                  keys = AN_MIN(KEYS, heads * s->S);
+    const int64_t heads = (int64_t)s->B * s->H, key_heads = s->H / an_attn_group(s), of_keys = s->B * key_heads,
+                  queries = AN_MIN(QUERIES, heads * s->T), keys = AN_MIN(KEYS, of_keys * s->S);
     for (int64_t k = 0; good && k < queries; k++) {
         const int64_t row = spread(k, queries, heads * s->T), bh = row / s->T;
         good = grad ? sample_dq(&a, bh / s->H, bh % s->H, row % s->T, work, out)
                     : sample_query(&a, bh / s->H, bh % s->H, row % s->T, work, out);
     }
     for (int64_t k = 0; good && grad && k < keys; k++) {
-        const int64_t row = spread(k, keys, heads * s->S), bh = row / s->S;
-        good = sample_dkv(&a, bh / s->H, bh % s->H, row % s->S, work, out);
+        const int64_t row = spread(k, keys, of_keys * s->S), bh = row / s->S;
+        good = sample_dkv(&a, bh / key_heads, bh % key_heads, row % s->S, work, out);
     }
     free(work);
     return good;

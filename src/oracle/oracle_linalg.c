@@ -17,7 +17,7 @@
 /* ------------------------------------------------------------------------------------------------ attention */
 
 typedef struct attention {
-    int64_t B, H, T, S, D, n_keys, window;
+    int64_t B, H, T, S, D, group, n_keys, window;
     double scale, dropout;
     bool causal;
     uint32_t stream;
@@ -29,6 +29,7 @@ static attention attention_of(const an_oracle_node *r)
 {
     const struct an_tensor *q = r->src[0], *k = r->src[1], *n = r->n;
     attention a = {.B = q->shape[0], .H = q->shape[1], .T = q->shape[2], .S = k->shape[2], .D = q->shape[3], .r = r};
+    a.group = k->shape[1] > 0 ? a.H / k->shape[1] : 1;
     a.n_keys = a.S;
     a.scale = n->imm[0];
     a.dropout = n->imm[1];
@@ -41,12 +42,18 @@ static attention attention_of(const an_oracle_node *r)
     return a;
 }
 
+/* Row j of k and v for (batch, head) `bh` of q. */
+static int64_t key_row(const attention *a, int64_t bh, int64_t j)
+{
+    return bh / a->group * a->S + j; /* the group divides H, so that batches stay apart */
+}
+
 /* Scaled score of query i and key j of (batch, head) `bh`; -inf where the key is masked. */
 static double score(const attention *a, int64_t bh, int64_t i, int64_t j)
 {
     const int64_t last = i + a->n_keys - a->T;
     if (j >= a->n_keys || (a->causal && j > last) || (a->window && j <= last - a->window)) return -INFINITY;
-    const double *q = a->r->in[0].d + (bh * a->T + i) * a->D, *k = a->r->in[1].d + (bh * a->S + j) * a->D;
+    const double *q = a->r->in[0].d + (bh * a->T + i) * a->D, *k = a->r->in[1].d + key_row(a, bh, j) * a->D;
     double s = 0;
     for (int64_t c = 0; c < a->D; c++) s += q[c] * k[c];
     return s * a->scale + (a->mask ? a->mask[(bh * a->T + i) * a->S + j] : 0);
@@ -83,7 +90,7 @@ static void eval_attention(an_oracle_node *r)
         }
         for (int64_t j = 0; j < a.S && seen; j++) {
             const double keep = kept(&a, bh, i, j), p = exp(score(&a, bh, i, j) - max) / sum * keep;
-            for (int64_t c = 0; c < a.D && keep > 0; c++) o[c] += p * r->in[2].d[(bh * a.S + j) * a.D + c];
+            for (int64_t c = 0; c < a.D && keep > 0; c++) o[c] += p * r->in[2].d[key_row(&a, bh, j) * a.D + c];
         }
     }
 }
@@ -102,7 +109,7 @@ static void eval_attention_grad(an_oracle_node *r)
         for (int64_t j = 0; j < a.S; j++) {
             double s = score(&a, bh, i, j), keep = kept(&a, bh, i, j), dp = 0;
             if (s == -INFINITY) continue;
-            int64_t key = bh * a.S + j;
+            int64_t key = key_row(&a, bh, j);
             double p = a.mask ? exp(s - lse[2 * bh * a.T + i] - lse[(2 * bh + 1) * a.T + i]) : exp(s - lse[row]);
             for (int64_t c = 0; c < a.D && keep > 0; c++) dp += d[row * a.D + c] * v[key * a.D + c] * keep;
             double ds = p * (dp - delta) * a.scale;
@@ -190,6 +197,32 @@ static void eval_put_rows(an_oracle_node *r)
         if (id < 0 || id >= V) continue;
         memcpy(r->out[0].w + id * row, r->in[2].w + i * row, (size_t)row * sizeof(uint64_t));
     }
+}
+
+/* Where group e begins, given where the one before it ends; `end` becomes where it ends. */
+static int64_t group_of_rows(const an_oracle_node *r, int64_t e, int64_t S, int64_t *end)
+{
+    const int64_t begin = *end, given = r->in[2].i[e];
+    *end = given < begin ? begin : given > S ? S : given;
+    return begin;
+}
+
+static void eval_grouped(an_oracle_node *r)
+{
+    const bool outer = r->n->op == AN_OP_GROUPED_OUTER;
+    const int64_t S = r->src[0]->shape[0], K = r->src[0]->shape[1], N = r->n->shape[r->n->rank - 1];
+    const double *x = r->in[0].d, *w = r->in[1].d;
+    double *y = r->out[0].d;
+    for (int64_t e = 0, end = 0; e < r->src[2]->shape[0]; e++)
+        for (int64_t i = group_of_rows(r, e, S, &end); i < end; i++)
+            for (int64_t k = 0; k < K; k++)
+                for (int64_t n = 0; n < N; n++) {
+                    const int64_t matrix = (e * K + k) * N + n;
+                    if (outer)
+                        y[matrix] += x[i * K + k] * w[i * N + n];
+                    else
+                        y[i * N + n] += x[i * K + k] * w[matrix];
+                }
 }
 
 /* ------------------------------------------------------------------------------------------------ cumsum, sort */
@@ -523,6 +556,8 @@ an_status an_oracle_call(an_err *err, an_oracle_node *r)
     case AN_OP_POOL_SUM_GRAD: eval_pool(r); break;
     case AN_OP_CUMSUM: eval_cumsum(r); break;
     case AN_OP_PUT_ROWS: eval_put_rows(r); break;
+    case AN_OP_GROUPED_MATMUL:
+    case AN_OP_GROUPED_OUTER: eval_grouped(r); break;
     case AN_OP_DRAW: return eval_draw(err, r);
     case AN_OP_SORT:
     case AN_OP_TOPK: return eval_sort(err, r);

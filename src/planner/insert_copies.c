@@ -6,6 +6,7 @@
  *     reader                accepts
  *     GEMM                  any strides
  *     attention             any strides with a contiguous last axis; its mask any strides
+ *     GROUPED_...           any strides, save its ends
  *     call, table of a      contiguous elements from the base's start or from inside it
  *       gather, convolution
  *     dX that a library     weights as they lie
@@ -37,6 +38,11 @@ static bool is_contiguous(const struct an_tensor *n, const an_view *v)
 static bool is_attention(const struct an_tensor *n)
 {
     return n->op == AN_OP_ATTENTION || n->op == AN_OP_ATTENTION_GRAD;
+}
+
+static bool is_grouped(const struct an_tensor *n)
+{
+    return n->op == AN_OP_GROUPED_MATMUL || n->op == AN_OP_GROUPED_OUTER;
 }
 
 /* A column group reads its operands by index arithmetic, whatever view they are. */
@@ -89,6 +95,8 @@ static bool accepts(an_planner *w, const struct an_tensor *n, int32_t src)
         ok = is_mask_alone(w, n, src) ? t->rank == 4
              : t->rank < 4            ? is_contiguous(t, &v)
                                       : v.stride[3] == 1 || t->shape[3] == 1;
+    } else if (ok && is_grouped(n) && src != n->src[2]) {
+        ok = true;
     } else if (ok && n->op != AN_OP_MATMUL &&
                !(n->op == AN_OP_CONV2D_DX && src == n->src[1] && an_conv_by_library(w, n))) {
         ok = is_contiguous(t, &v) || takes_image_in_planes(w, n, src);

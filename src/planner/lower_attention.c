@@ -48,6 +48,7 @@ static an_attn_spec attention_spec(const an_planner *w, const struct an_tensor *
                           .T = q->shape[2],
                           .S = k->shape[2],
                           .D = q->shape[3],
+                          .group = q->shape[1] / k->shape[1],
                           .scale = (float)n->imm[0],
                           .causal = (uint8_t)n->attr[0],
                           .dtype = q->dtype,

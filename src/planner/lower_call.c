@@ -1,8 +1,8 @@
-/* lower_call.c: scatters and library calls (sort, Cholesky, cumulative sums, ...) → one step each; exchanges between ranks
+/* lower_call.c: scatters and library calls (sort, Cholesky, cumulative sums, products by groups of rows, ...) → one step each; exchanges between ranks
  * (ALLREDUCE, ALLGATHER), of gradients in buckets, which can begin while the backward pass still runs.
  *
- * A call's arguments are its sources in order, then its outputs, all contiguous (insert_copies saw to it). PUT_ROWS is the
- * exception: lower_copy.c. */
+ * A call's arguments are its sources in order, then its outputs, all contiguous (insert_copies saw to it). The exceptions: PUT_ROWS
+ * (lower_copy.c), and products by groups of rows, whose spec has their operands' strides. */
 #include "planner/planner_internal.h"
 
 #include <stdlib.h>
@@ -223,11 +223,36 @@ static bool is_in_buckets(const an_planner *w, int32_t id)
     return n->op == AN_OP_ALLREDUCE && an_is_exchange(n) && n->numel && w->node[an_base(w, n->src[0])].container == id;
 }
 
+/* Products by groups of rows, whose operands lie at any strides. */
+static an_status lower_grouped(an_planner *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id], *x = w->g->node[n->src[0]];
+    if (w->rq->target->exact && (n->dtype == AN_BF16 || n->dtype == AN_F16))
+        return an_refuse_inexact(w, id, an_ops[n->op].name);
+    const int64_t rows = x->shape[0], columns = n->shape[n->rank - 1], depth = x->shape[1];
+    an_kernel k = {.kind = AN_KERNEL_CALL,
+                   .name = an_short_name(w, id, an_ops[n->op].name),
+                   .u.call = {.op = (an_op)n->op, .dtype = n->dtype, .n_src = 3, .n_out = 1},
+                   .flops = 2 * (uint64_t)rows * (uint64_t)columns * (uint64_t)depth};
+    an_arg arg[4];
+    int n_strides = 0;
+    for (int s = 0; s < 3; s++) {
+        an_view v;
+        arg[s] = an_operand(w, n->src[s], false, &v);
+        an_call_source(&k.u.call.src[s], w->g->node[n->src[s]]);
+        for (int i = 0; s < 2 && i < k.u.call.src[s].rank; i++) k.u.call.attr[n_strides++] = v.stride[i];
+    }
+    arg[3] = call_output(w, id, 0, &k.u.call.out[0]);
+    for (int i = 0; i < 4; i++) k.bytes += (uint64_t)arg[i].bytes;
+    return an_add_step(w, k, arg, 4, id, NULL);
+}
+
 an_status an_lower_call(an_planner *w, an_fusion_group *gr)
 {
     int32_t id = gr->anchor;
     const struct an_tensor *n = w->g->node[id];
     if (n->op == AN_OP_PUT_ROWS) return an_lower_put_rows(w, gr);
+    if (n->op == AN_OP_GROUPED_MATMUL || n->op == AN_OP_GROUPED_OUTER) return lower_grouped(w, id);
     an_kernel k = {.kind = AN_KERNEL_CALL,
                    .name = an_short_name(w, id, an_ops[n->op].name),
                    .u.call = {.op = (an_op)n->op, .dtype = n->dtype}};

@@ -408,7 +408,7 @@ an_status an_pass_rotate_attention(an_planner *w)
         const an_kernel *k = &p->kernel[s->kernel];
         all[i].rotates = all[i].back = -1;
         if ((k->kind != AN_KERNEL_ATTN && k->kind != AN_KERNEL_ATTN_GRAD) || k->u.attn.masked || k->u.attn.window ||
-            !t->rotates(t, &k->u.attn))
+            an_attn_group(&k->u.attn) > 1 || !t->rotates(t, &k->u.attn))
             continue;
         if (k->kind == AN_KERNEL_ATTN && s->n_args > AN_ATTN_TABLES - 1) continue; /* a number of keys in use */
         can[i] = find_rotation(w, kept, s, &k->u.attn, &all[i]) &&

@@ -6,6 +6,7 @@
 #define _DEFAULT_SOURCE
 #include "train/loop.h"
 #include "report/loss_curve.h"
+#include "train/data_fault.h"
 #include "train/evaluate.h"
 #include "train/memory_watch.h"
 #include "train/nan_origin.h"
@@ -275,12 +276,22 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
 
 /* ---- lines, evaluations, checkpoints */
 
+/* `step`: the update; < 0: an evaluation of the validation split after the last one. */
 static an_status not_finite(an_err *err, const loop *l, const char *what, int64_t step, double value)
 {
     const char *found = an_not_finite_text(value);
     const char *advice = "try a lower learning_rate, a smaller grad_clip or dtype=float32";
     char origin[AN_NAN_ORIGIN_BYTES];
+    an_text data = {0};
+    const bool blame =
+        an_comm_ranks(l->r->cfg.comm) == 1 && an_data_fault(l->r, step < 0 ? AN_VAL : AN_TRAIN, step, &data);
+    if (step < 0) step = AN_MAX(l->r->step - 1, 0);
     an_nan_origin(l->r, step, origin);
+    if (blame) {
+        snprintf(origin, sizeof origin, ": %.*s", (int)sizeof origin - 3, data.data);
+        advice = "correct the data";
+    }
+    an_text_free(&data);
     if (l->saved_step < 0)
         return an_fail(err, AN_E_NUMERIC, "update %lld: the %s is %s%s; nothing was saved; %s", (long long)step, what,
                        found, origin, advice);
@@ -412,7 +423,7 @@ static an_status evaluate_splits(an_err *err, loop *l, an_train_event *e)
     if (v.stopped) return l->result->interrupted = true, AN_OK;
     e->val_loss = l->result->val_loss = v.loss;
     memcpy(e->val_number, v.number, sizeof e->val_number);
-    if (!isfinite(v.loss)) return not_finite(err, l, "validation loss", r->step - 1, v.loss);
+    if (!isfinite(v.loss)) return not_finite(err, l, "validation loss", -1, v.loss);
     e->improved = v.loss < r->best_val;
     return AN_OK;
 }
@@ -690,13 +701,17 @@ static void note_averages(const loop *l)
     note(l, text);
 }
 
-/* What the task has to say of its settings. */
+/* What the task has to say of its settings and data. */
 static void note_task(const loop *l)
 {
     const an_train_config *c = &l->r->cfg;
     an_text text = {0};
-    if (c->task->tell) c->task->tell(c, &text);
-    if (text.len > 0 && !text.failed) note(l, text.data);
+    if (c->task->tell) c->task->tell(c, l->r->data, &text);
+    for (char *line = text.failed ? NULL : text.data, *end; line && *line; line = end) {
+        end = line + strcspn(line, "\n");
+        if (*end) *end++ = 0;
+        note(l, line);
+    }
     an_text_free(&text);
 }
 

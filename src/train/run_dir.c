@@ -376,6 +376,32 @@ an_status an_run_dir_check_output(an_err *err, const char *path)
                    : AN_OK;
 }
 
+/* Whether a resumed run can write its files: asked before the first of them is written, so that a folder which cannot be gone on with
+ * stays as it is. */
+static an_status check_writable(an_err *err, const char *dir)
+{
+    static const char *const replaced[] = {"config.yaml", "all_config.yaml", "loss.svg", "last.safetensors",
+                                           "best.safetensors"};
+    static const char *const added_to[] = {"logbook.jsonl", "metrics.jsonl", "ranks.jsonl"};
+    char path[AN_CKPT_PATH_BYTES + 32];
+    struct stat there;
+    for (size_t i = 0; i < AN_COUNT(replaced); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, replaced[i]);
+        if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+            return an_fail(err, AN_E_IO,
+                           "%s: is not a regular file, and is not replaced; nothing was written: move it away, or name "
+                           "another folder with out=",
+                           path);
+    }
+    for (size_t i = 0; i < AN_COUNT(added_to); i++) {
+        int fd;
+        snprintf(path, sizeof path, "%s/%s", dir, added_to[i]);
+        AN_TRY(an_file_open(err, path, O_RDWR, &fd));
+        if (fd >= 0) close(fd);
+    }
+    return AN_OK;
+}
+
 an_status an_run_dir_lock(an_err *err, const char *dir, int *lock)
 {
     return lock_folder(err, dir, lock);
@@ -392,5 +418,6 @@ an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock
                        "anneal was in it: nothing in it was changed; name another folder with out=",
                        dir);
     AN_TRY(lock_folder(err, dir, lock));
+    if (after >= 0 && !foreign) AN_TRY(check_writable(err, dir));
     return set_aside(err, dir, after, foreign, aside);
 }

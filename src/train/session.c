@@ -218,6 +218,33 @@ static an_status check_second_moments(an_err *err, const an_st *from, const an_p
     return AN_OK;
 }
 
+/* The first element that is NaN, of float32 or bfloat16; -1: there is none. */
+static int64_t first_nan(const an_st_tensor *t)
+{
+    const bool wide = t->dtype == AN_F32;
+    const size_t bytes = wide ? 4 : 2, n = t->bytes / bytes;
+    const char *at = t->data;
+    if (!wide && t->dtype != AN_BF16) return -1;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = 0;
+        memcpy((char *)&bits + (4 - bytes), at + i * bytes, bytes);
+        if ((bits & 0x7fffffff) > 0x7f800000) return (int64_t)i;
+    }
+    return -1;
+}
+
+/* A model that is only asked, or begun with, would answer with numbers that mean nothing. */
+static an_status check_weight(an_err *err, const an_st *from, const an_persist *p, const an_st_tensor *t)
+{
+    const int64_t at = p->kind == 0 ? first_nan(t) : -1;
+    if (at < 0) return AN_OK;
+    return an_fail(
+        err, AN_E_NUMERIC,
+        "%s: element %lld of %s is nan: the model is not finite, and nothing that it computes means anything; "
+        "take an earlier checkpoint of its run (step=N), or train again with a lower learning_rate",
+        an_st_path(from), (long long)at, p->name);
+}
+
 /* The dtype that the file's tensor may have: of a parameter either of those that weights_dtype= chooses between. */
 static an_dtype dtype_in_file(const an_st *from, const char *prefix, const an_persist *p)
 {
@@ -239,9 +266,9 @@ static an_status write_widened(an_err *err, an_session *r, int i, const an_st_te
     return status;
 }
 
-/* Reads tensor i of the session from the file's tensor PREFIX NAME. */
+/* Reads tensor i of the session from the file's tensor PREFIX NAME. `finite`: a weight must be no NaN. */
 static an_status read_tensor(an_err *err, const an_st *from, const char *prefix, an_session *r, int i,
-                             const an_persist *p)
+                             const an_persist *p, bool finite)
 {
     const an_st_tensor *t;
     size_t n = 1;
@@ -255,6 +282,7 @@ static an_status read_tensor(an_err *err, const an_st *from, const char *prefix,
     AN_TRY(an_ckpt_expect(err, from, prefix, p->name, dtype, p->shape.rank, dim, &t));
     for (int axis = 0; axis < p->shape.rank; axis++) n *= (size_t)p->shape.dim[axis];
     r->converted += dtype != p->dtype;
+    if (finite) AN_TRY(check_weight(err, from, p, t));
     AN_TRY(check_loss_scale(err, from, p, t));
     AN_TRY(check_second_moments(err, from, p, t));
     if (dtype == AN_BF16 && p->dtype == AN_F32) return write_widened(err, r, i, t, n);
@@ -372,7 +400,7 @@ static an_status read_tensors(an_err *err, const an_st *from, an_session *r, boo
             continue;
         }
         if (is_of_optimizer(&p) && (!moments || (p.kind == 2 && !an_st_find(from, p.name)))) continue;
-        AN_TRY(read_tensor(err, from, averaged ? AN_CKPT_EMA : "", r, i, &p));
+        AN_TRY(read_tensor(err, from, averaged ? AN_CKPT_EMA : "", r, i, &p, !moments));
     }
     return initial ? AN_OK : check_all_taken(err, from, r->cx);
 }
@@ -434,11 +462,24 @@ an_status an_session_config(an_err *err, const an_st *from, an_train_config *out
     return an_train_config_check(err, out);
 }
 
+/* Where a batch is more than anything can hold, but also more than the data: the sentence is about the data. */
+static an_status check_settings(an_err *err, const an_session *r)
+{
+    an_err why = {0};
+    const an_status status = an_train_config_check(&why, &r->cfg);
+    if (status == AN_OK) return AN_OK;
+    if (r->data->loaded && !r->cfg.eval_only) {
+        AN_TRY(an_task_check(err, r->cfg.task, r->data));
+        AN_TRY(an_task_check_batch(err, &r->cfg, r->data));
+    }
+    return an_fail(err, status, "%s", why.text);
+}
+
 /* `from`: the checkpoint of a run that is resumed or only read; `initial`: weights that a new run starts from. */
 static an_status open_parts(an_err *err, const an_st *from, const an_st *initial, int flags, an_session *r)
 {
     AN_TRY(an_task_open(err, &r->cfg, from ? from : initial, flags | (from ? 0 : AN_OPEN_INITIAL), &r->data));
-    AN_TRY(an_train_config_check(err, &r->cfg));
+    AN_TRY(check_settings(err, r));
     if (from && !(flags & AN_RUN_PARAMETERS_ONLY) && r->cfg.dtype == AN_BF16) {
         an_run_state s;
         AN_TRY(read_state(err, from, r, &s));

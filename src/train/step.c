@@ -104,6 +104,8 @@ void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], do
     for (size_t i = 0; i < n; i++) {
         const size_t per = find_sum(sums, n, sums[i].per);
         number[i] = sum[i] / (per < n ? sum[per] : i == labelled ? units : samples);
+        /* the loss of a batch in which nothing is labelled: it teaches nothing, and is no reason to stop */
+        if (i == 0 && !evaluation && per < n && sum[per] == 0 && sum[0] == 0) number[0] = 0;
         if (isnan(number[i]))
             number[i] = NAN; /* the sign that an operation gives a NaN depends on the processor, and texts show it */
     }

@@ -97,8 +97,8 @@ typedef struct an_task {
      * training samples, so many times, are batches. */
     bool settles_epochs;
 
-    /* A line for the log on what settings that were not given have become; nothing: there is none. NULL: never. */
-    void (*tell)(const an_train_config *c, an_text *out);
+    /* Lines for the log: what settings that were not given have become, what of the data is left unused. NULL: none. */
+    void (*tell)(const an_train_config *c, const an_task_data *d, an_text *out);
 
     /* Whether both splits can be drawn from. NULL: where `count` says so. */
     an_status (*check)(an_err *err, const an_task_data *d);
@@ -122,6 +122,9 @@ typedef struct an_task {
                            an_questions *out);
     bool questions_of_arrays; /* .npy files go to `questions` too, which knows their dtype */
     const an_class_names *(*classes)(const an_task_data *d); /* of predictions; NULL, or NULL returned: numbers */
+    /* Appends the file of the model's array number `array` and the row in it that sample `row` of a split is. Only where `batch` draws
+     * by an_draw_row; NULL: not known. */
+    void (*locate)(const an_task_data *d, int split, int64_t row, int array, an_text *out);
     /* Folder i of those that a split's samples are from, for files that lie beside them; NULL past the last. */
     const char *(*folder)(const an_task_data *d, int split, int i);
 } an_task;

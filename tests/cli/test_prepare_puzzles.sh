@@ -28,8 +28,12 @@ code_is 2; says stderr "list.csv:3: the answer is no full board"
 sed -n 's/534678912/543678912/;1,2p' "$dir/list.csv" >"$dir/wrong.csv"
 run prepare sudoku from="$dir/list.txt" test="$dir/wrong.csv" out="$dir/d" subsample_size=1
 code_is 2; says stderr "wrong.csv:2: the answer"
-run prepare sudoku source_repo=somewhere
+run prepare sudoku sourse=somewhere
 code_is 1; says stderr "anneal prepare sudoku --help lists them"
+for what in sudoku maze; do # the original's builders download
+    run -m dataset.build_${what}_dataset --source-repo some/where
+    code_is 1; says stderr "https://huggingface.co/datasets/some/where"; says stderr "--from train.csv --test test.csv"
+done
 ok "a CSV file's answers and ratings count"
 
 for bad in "4${one#?}:has no solution" "...........................$(printf '%s' $one | cut -c28-81):has several solutions" \
@@ -50,7 +54,16 @@ for size in 4 6 9; do
     equal "$(value "$dir/stdout" train) $(value "$dir/stdout" test)" "20 4" "puzzles of $size"
 done
 run prepare sudoku generate=20 size=5 out="$dir/no"
-code_is 1; says stderr "4|6|9"
+code_is 1; says stderr "size=5: puzzles that are made have size 4, 6 or 9"
+run prepare sudoku --generate 20 --size 4,6,9 --test-size 4 --out "$dir/sizes"
+code_is 0; equal "$(wc -l <"$dir/stdout" | tr -d ' ')" 3 "data sets"
+for size in 4 6 9; do
+    cmp -s "$dir/sizes/${size}x$size/train/all__inputs.npy" "$dir/made$size/train/all__inputs.npy" || fault "another set of $size"
+done
+for size in 4,4 4,5 ,; do
+    run prepare sudoku generate=20 size=$size out="$dir/no"
+    code_is 1; says stderr "size=$size: "
+done
 run prepare sudoku generate=100000 size=4 givens=15 out="$dir/no"
 code_is 2; says stderr "there are not so many different puzzles of this size"
 ok "boards of 4, 6 and 9 are made, and as many as there are"

@@ -197,8 +197,79 @@ static void changed_numbers_are_built_or_refused(void **unused)
     if (!only) assert_true(taken > 0 && taken < all);
 }
 
+/* The object that begins at `at` ends there. */
+static const char *end_of_object(const char *at)
+{
+    int depth = 0;
+    for (bool quoted = false; *at; at++) {
+        if (quoted && *at == '\\') {
+            if (!*++at) break;
+        } else if (*at == '"') {
+            quoted = !quoted;
+        } else if (!quoted && (*at == '{' || *at == '}')) {
+            depth += *at == '{' ? 1 : -1;
+            if (depth == 0) return at;
+        }
+    }
+    return at;
+}
+
+/* The n-th name that an argument of a node reads, in quotes; NULL: there are fewer. */
+static char *name_read(char *json, int n)
+{
+    static const char key[] = "\"as_tensor\"";
+    char *at = strstr(json, "\"nodes\""), *end = strstr(json, "\"input_specs\"");
+    for (; at && (at = strstr(at, key)) != NULL && at < end; at++) {
+        const char *before = at;
+        while (before > json && strchr("{ :", before[-1])) before--;
+        if (before - json < 5 || strncmp(before - 5, "\"arg\"", 5) != 0)
+            continue; /* a result: its readers would be at fault */
+        char *name = strstr(at, "\"name\"");
+        if (!name || name > end_of_object(at + sizeof key - 1)) continue;
+        if (n-- == 0) return strchr(name + 6, '"');
+    }
+    return NULL;
+}
+
+/* A name that nothing wrote, in one node after the other: the sentence has the byte at which that node begins. */
+static void a_damaged_node_is_named_with_its_byte(void **unused)
+{
+    (void)unused;
+    static char name[MOST_NAMES][NAME];
+    const int count = names_of_archives(name);
+    int found = 0;
+    for (int i = 0; i < count; i++) {
+        char path[512], why[AN_IMPORT_WHY] = "", *at;
+        snprintf(path, sizeof path, "tests/import/goldens/%.*s", NAME, name[i]);
+        an_import *f = an_import_open(path, why);
+        assert_non_null(f);
+        char *json = an_import_description(f);
+        an_import_close(f);
+        assert_non_null(json);
+        for (int n = 0; n < 40 && (at = name_read(json, n)) != NULL; n += 3) {
+            const char first = at[1];
+            at[1] = '?';
+            f = an_import_open_description("changed", json, strlen(json), why);
+            const char *byte = f ? NULL : strstr(why, ", byte ");
+            if (!f && strstr(why, "nothing wrote")) {
+                unsigned long long start = 0;
+                if (!byte || sscanf(byte, ", byte %llu of the text", &start) != 1 || start >= strlen(json) ||
+                    json[start] != '{' || at < json + start || at > end_of_object(json + start))
+                    fail_msg("%s, name %d at byte %zu: %s", name[i], n, (size_t)(at - json), why);
+                found++;
+            }
+            if (f) an_import_close(f);
+            at[1] = first;
+        }
+        free(json);
+    }
+    printf("# %d damaged nodes\n", found);
+    assert_true(found > 100);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(changed_numbers_are_built_or_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(changed_numbers_are_built_or_refused),
+                                       cmocka_unit_test(a_damaged_node_is_named_with_its_byte)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

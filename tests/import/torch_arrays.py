@@ -107,17 +107,55 @@ def results_are_written_into_the_callers_arrays():
     mine, x = anneal.load(archive(model, torch.randn(5, 6))), torch.randn(5, 6)
     for y in (torch.empty(5, 4), torch.empty(4, 5).t()):
         assert mine(x, out=y) is y and torch.allclose(y, model(x))
-    refused(lambda: mine(x, out=torch.empty(5, 3)), "result 0", "an_import_call_plan")
-    refused(lambda: mine(x, out=torch.empty(5, 8)[:, ::2]), "result 0")
+    refused(lambda: mine(x, out=torch.empty(5, 3)), "result 0 is float64 [5,4]", "float64 [5,3]")
+    refused(lambda: mine(x, out=torch.empty(5, 4, dtype=torch.float32)), "result 0 is float64 [5,4]", "float32 [5,4]")
+    refused(lambda: mine(x, out=torch.empty(5, 8)[:, ::2]), "result 0, float64 [5,4]", "without gaps")
+    refused(lambda: mine(x, out=torch.empty(1, 4).expand(5, 4)), "result 0", "without gaps")
+    refused(lambda: mine(torch.randn(5, 7)), "input 0", "float64 [5,7]", "float64 [5,6]")
     refused(lambda: mine(x, out=(torch.empty(5, 4), torch.empty(5, 4))), "1 results, not 2")
     square = anneal.load(archive(nn.Linear(4, 4), torch.randn(5, 4)))
-    both = torch.randn(5, 4)
-    refused(lambda: square(both, out=both), "overlaps")
+    two, x2 = anneal.load(archive(Twice(), torch.randn(5, 4))), torch.randn(9, 4)
+    for n in (5, 7):  # the size of the export, and another one
+        both, store = torch.randn(n, 4), torch.zeros(2 * n, 4)
+        refused(lambda: square(both, out=both), "result 0 overlaps input 0")
+        refused(lambda: square(store[1:n + 1], out=store[:n]), "result 0 overlaps input 0")
+        refused(lambda: two(x2[:n], out=(store[:n], store[n - 1:2 * n - 1])), "result 1 overlaps result 0")
+        refused(lambda: two(x2[:n], out=(store[:n], store[:n])), "overlaps")
+        assert not store.any(), "a call that is refused has written"
+        two(x2[:n], out=(store[:n], store[n:]))
+        assert torch.equal(store[:n], 2 * x2[:n]) and torch.equal(store[n:], x2[:n] + 1)
+        gaps = torch.randn(n, 8)  # copied before anything is written
+        want = 2 * gaps[:, ::2]
+        two(gaps[:, ::2], out=(gaps.view(-1)[:4 * n].view(n, 4), torch.empty(n, 4)))
+        assert torch.equal(gaps.view(-1)[:4 * n].view(n, 4), want)
     if numpy:
         fixed = numpy.zeros((5, 4))
         fixed.flags.writeable = False
         refused(lambda: mine(x, out=fixed), "only be read")
         assert torch.allclose(torch.from_dlpack(mine(fixed_input(x))), model(x))
+
+
+class Twice(nn.Module):
+    def forward(self, x):
+        return x * 2, x + 1
+
+
+class Narrow(nn.Module):
+    def forward(self, a, b):
+        return torch.cat([a.double() / 2, b.double()], 1), (a + a).long()
+
+
+@test
+def integers_of_8_and_16_bits_are_inputs():
+    a, b = torch.randint(-128, 128, (5, 3)).to(torch.int8), torch.randint(-2**15, 2**15, (5, 2)).to(torch.int16)
+    a[0], b[0] = torch.tensor([-128, 127, 64]), torch.tensor([-2**15, 2**15 - 1])
+    mine = anneal.load(archive(Narrow(), (a, b)))
+    for n in (5, 3):
+        for x, y in ((a[:n], b[:n]), (a.int()[:n], b.long()[:n]), (torch.cat([a, a], 1)[:n, 3:], b[:n])):
+            got, want = mine(x, y), Narrow()(a[:n], b[:n])
+            for g, w in zip(got, want):
+                assert torch.equal(torch.from_dlpack(g).double(), w.double()), (g, w)
+    refused(lambda: mine(a.double(), b), "float64", "int8")
 
 
 def fixed_input(x):

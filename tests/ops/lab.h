@@ -98,7 +98,7 @@ static inline bool lab_leaves_out(an_op op, an_dtype t)
     const char *device = getenv("AN_LAB_DEVICE");
     const bool product = op == AN_OP_MATMUL || op == AN_OP_ATTENTION || op == AN_OP_ATTENTION_GRAD ||
                          op == AN_OP_CONV2D || op == AN_OP_CONV2D_DX || op == AN_OP_CONV2D_DW ||
-                         op == AN_OP_CONV2D_DW_IMAGES;
+                         op == AN_OP_CONV2D_DW_IMAGES || op == AN_OP_GROUPED_MATMUL || op == AN_OP_GROUPED_OUTER;
     if (!device || strcmp(device, "cuda") != 0) return false;
     return lab_is_fast_cuda() ? !product : product && t == AN_BF16;
 }
@@ -403,7 +403,9 @@ static inline bool lab_is_the_devices(const an_graph *g, const struct an_tensor 
     const bool conv = n->op == AN_OP_CONV2D || n->op == AN_OP_CONV2D_DX || n->op == AN_OP_CONV2D_DW ||
                       n->op == AN_OP_CONV2D_DW_IMAGES;
     if (n->dtype == AN_F64) return true;
-    if (!conv && n->op != AN_OP_MATMUL && n->op != AN_OP_ATTENTION && n->op != AN_OP_ATTENTION_GRAD) return false;
+    if (!conv && n->op != AN_OP_MATMUL && n->op != AN_OP_ATTENTION && n->op != AN_OP_ATTENTION_GRAD &&
+        n->op != AN_OP_GROUPED_MATMUL && n->op != AN_OP_GROUPED_OUTER)
+        return false;
     for (int i = 0; i < n->n_src; i++)
         if (g->node[n->src[i]]->dtype == AN_BF16 || g->node[n->src[i]]->dtype == AN_F16) return true;
     return false;

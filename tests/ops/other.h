@@ -196,6 +196,53 @@ BUILD(matmul)
     if (t != wide) root_sum(l, c, an_matmul_as_at(AT, a, b, wide), 2 + sqrt(K), scale, v);
 }
 
+typedef struct grouped {
+    an_tensor *x, *w, *ends;
+} grouped;
+
+/* Rows by groups, for x [S,K] and w [E,K,N] or (outer) [S,N]: 0 groups of several rows, one empty, rows behind the last; 1 one group of all;
+ * 2 several blocks, through transposed views; 3 ends out of order and out of range; 4 no row in any group; 5 a depth of 1; 6 no rows at all, 7 of
+ * no elements. */
+static inline grouped of_groups(lab *l, an_dtype t, int v, bool outer)
+{
+    static const struct {
+        int S, K, N, E;
+        double low, high; /* ends are low, ..., high, evenly */
+    } s[] = {{23, 9, 7, 4, 5, 20}, {12, 5, 6, 1, 12, 12}, {600, 70, 530, 3, 3, 590}, {20, 6, 5, 5, 30, -6},
+             {9, 4, 3, 3, 0, 0},   {10, 1, 1, 2, 4, 10},  {0, 3, 2, 2, 0, 0},        {4, 0, 3, 2, 1, 4}};
+    const int64_t S = s[v].S, K = s[v].K, N = s[v].N, E = s[v].E;
+    const bool turned = v == 2;
+    grouped g = {.x = some(l, t, turned ? AN_SHAPE(K, S) : AN_SHAPE(S, K))};
+    if (outer)
+        g.w = some(l, t, turned ? AN_SHAPE(N, S) : AN_SHAPE(S, N));
+    else
+        g.w = some(l, t, turned ? AN_SHAPE(E, N, K) : AN_SHAPE(E, K, N));
+    if (turned) g.x = an_transpose_at(AT, g.x, -1, -2), g.w = an_transpose_at(AT, g.w, -1, -2);
+    an_tensor *at = an_cast_at(AT, an_iota_at(AT, l->now, AN_SHAPE(E), 0), AN_F32);
+    at = an_add_num_at(AT, an_mul_num_at(AT, at, E > 1 ? (s[v].high - s[v].low) / (double)(E - 1) : 0), s[v].low);
+    g.ends = an_cast_at(AT, at, AN_I32);
+    if (v == 0) { /* the second group is empty */
+        an_tensor *second =
+            an_eq_at(AT, an_iota_at(AT, l->now, AN_SHAPE(E), 0), an_full_at(AT, l->now, AN_I32, AN_SHAPE(E), 1));
+        g.ends = an_where_at(AT, second, an_full_at(AT, l->now, AN_I32, AN_SHAPE(E), 5), g.ends);
+    }
+    return g;
+}
+
+BUILD(grouped_matmul)
+{
+    const grouped g = of_groups(l, t, v, false);
+    an_tensor *scale = an_grouped_matmul_at(AT, an_abs_at(AT, g.x), an_abs_at(AT, g.w), g.ends);
+    root_sum(l, c, an_grouped_matmul_at(AT, g.x, g.w, g.ends), 2 + sqrt(70), scale, v);
+}
+
+BUILD(grouped_outer)
+{
+    const grouped g = of_groups(l, t, v, true);
+    an_tensor *scale = an_grouped_outer_at(AT, an_abs_at(AT, g.x), an_abs_at(AT, g.w), g.ends);
+    root_sum(l, c, an_grouped_outer_at(AT, g.x, g.w, g.ends), 2 + sqrt(600), scale, v);
+}
+
 /* Operands that are casts of leaves, which a kernel could read without the cast: the product is that of the cast values. */
 BUILD(matmul_of_casts)
 {
@@ -259,15 +306,18 @@ typedef struct qkv {
     an_tensor *q, *k, *v, *o;
 } qkv;
 
-/* [2,3,T,D] x [2,3,S,D]; 0 plain, 1 causal, 2 more than a block of keys, 3 dropout, 4 keys of a cache, 5 through
+/* [2,3,T,D] x [2,3,S,D]; from 10 on [2,6,T,D] x [2,2 or 1,S,D]; 0 plain, 1 causal, 2 more than a block of keys, 3 dropout, 4 keys of a cache, 5 through
  * permutes; masks of floats: 6 keys of a sequence, with a causal one, 7 all axes, more than a block; 8 of bools, queries that see nothing among
- * them, with dropout; 9 a window. */
+ * them, with dropout; 9 a window; grouped heads: 10 more than a block, 11 of one head of keys, through permutes, with a mask and dropout, 12 one
+ * query over a cache. */
 static inline qkv attention(lab *l, an_dtype t, int v)
 {
-    const bool large = v == 2 || v == 7 || v == 9;
-    const int64_t T = large ? 70 : 5, S = large ? 131 : v == 5 ? 5 : 9, D = large ? 32 : 6;
-    qkv a = {lab_fill(l, t, AN_SHAPE(2, 3, T, D), -1, 1), lab_fill(l, t, AN_SHAPE(2, 3, S, D), -1, 1),
-             lab_fill(l, t, AN_SHAPE(2, 3, S, D), -1, 1), NULL};
+    const bool large = v == 2 || v == 7 || v == 9 || v == 10;
+    const int64_t T = large ? 70 : v == 12 ? 1 : 5, S = large ? 131 : v == 5 ? 5 : 9, D = large ? 32 : v == 12 ? 8 : 6;
+    const int64_t H = v < 10 ? 3 : 6, G = v < 10 ? 3 : v == 11 ? 1 : 2; /* heads of q; of k and v */
+    qkv a = {lab_fill(l, t, AN_SHAPE(2, H, T, D), -1, 1), lab_fill(l, t, AN_SHAPE(2, G, S, D), -1, 1),
+             lab_fill(l, t, AN_SHAPE(2, G, S, D), -1, 1), NULL};
+    if (v == 11) a.q = an_permute_at(AT, lab_fill(l, t, AN_SHAPE(2, T, H, D), -1, 1), AN_SHAPE(0, 2, 1, 3));
     if (v == 5) {
         an_tensor *x = lab_fill(l, t, AN_SHAPE(2, T, 3, 3, D), -1, 1); /* [B,T,3,H,D], as a fused projection gives it */
         an_tensor **part[3] = {&a.q, &a.k, &a.v};
@@ -275,13 +325,14 @@ static inline qkv attention(lab *l, an_dtype t, int v)
             *part[i] = an_permute_at(AT, an_reshape_at(AT, an_slice_at(AT, x, 2, i, i + 1, 1), AN_SHAPE(2, T, 3, D)),
                                      AN_SHAPE(0, 2, 1, 3));
     }
-    an_tensor *n_keys = v == 4 ? an_reshape_at(AT, lab_fill(l, AN_I32, AN_SHAPE(1), 7, 8), AN_SCALAR) : NULL;
+    an_tensor *n_keys = v == 4 || v == 12 ? an_reshape_at(AT, lab_fill(l, AN_I32, AN_SHAPE(1), 7, 8), AN_SCALAR) : NULL;
     an_attention_options o = {
-        .scale = v == 1 ? 0.5 : 0, .causal = v != 0 && v != 3 && v != 7 && v != 8, .n_keys = n_keys};
+        .scale = v == 1 ? 0.5 : 0, .causal = v != 0 && v != 3 && v != 7 && v != 8 && v != 11, .n_keys = n_keys};
     if (v == 9) o.window = 20;
     const double special[3] = {-(double)INFINITY, -100, -(double)FLT_MAX};
-    if (v == 3 || v == 8) o.dropout = 0.3;
+    if (v == 3 || v == 8 || v == 11) o.dropout = 0.3;
     if (v == 6) o.mask = lab_input(l, AN_F32, AN_SHAPE(2, 1, 1, S), -2, 2, special, 3, 0);
+    if (v == 11) o.mask = an_detach_at(AT, lab_input(l, AN_F32, AN_SHAPE(2, 6, T, 1), -2, 2, special, 3, 0));
     if (v == 7) o.mask = lab_input(l, t, AN_SHAPE(2, 3, T, S), -2, 2, special, 3, 0);
     if (v == 8)
         o.mask =
@@ -584,8 +635,10 @@ static const op_case other_rows[] = {
     ROW_OF(MATMUL, matmul_of_casts, T_ALL, 6, 1, 0),
     ROW_OF(GATHER, gather, T_ALL, 4, 1, 0),
     ROW_OF(SCATTER_ADD, scatter_add, T_FLOAT, 4, 1, 0),
-    ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 10, 1, 0),
-    ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 10, 3, 0),
+    ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 13, 1, 0),
+    ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 12, 3, 0),
+    ROW_OF(GROUPED_MATMUL, grouped_matmul, T_FLOAT, 8, 1, 0),
+    ROW_OF(GROUPED_OUTER, grouped_outer, T_FLOAT, 8, 1, 0),
     ROW_OF(CONV2D, conv2d, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DX, conv2d_gradients, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DW, conv2d_gradients, T_FLOAT, 8, 1, 0),

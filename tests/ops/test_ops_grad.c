@@ -170,7 +170,31 @@ CASE(scatter_add)
 CASE(attention)
 {
     an_tensor *q = param(c, AN_SHAPE(2, 2, 3, 4), -1, 1), *k = param(c, AN_SHAPE(2, 2, 5, 4), -1, 1);
-    return an_attention_at(AT, q, k, param(c, AN_SHAPE(2, 2, 5, 4), -1, 1), 0, true, 0, NULL);
+    an_tensor *v = param(c, AN_SHAPE(2, 2, 5, 4), -1, 1), *each = an_attention_at(AT, q, k, v, 0, true, 0, NULL);
+    an_tensor *first = an_slice_at(AT, k, 1, 0, 1, 1), *second = an_slice_at(AT, v, 1, 1, 2, 1);
+    return an_mul_at(AT, each,
+                     an_attention_at(AT, q, first, second, 0, true, 0, NULL)); /* times that of grouped heads */
+}
+
+/* The last row is in no group, the second group is empty. */
+static an_tensor *three_ends(trial *c)
+{
+    an_tensor *at = an_iota_at(AT, c->cx, AN_SHAPE(3), 0);
+    an_tensor *last = an_eq_at(AT, at, an_full_at(AT, c->cx, AN_I32, AN_SHAPE(3), 2));
+    return an_where_at(AT, last, an_full_at(AT, c->cx, AN_I32, AN_SHAPE(3), 5),
+                       an_full_at(AT, c->cx, AN_I32, AN_SHAPE(3), 2));
+}
+
+CASE(grouped_matmul)
+{
+    an_tensor *x = param(c, AN_SHAPE(6, 2), -1, 1), *w = param(c, AN_SHAPE(3, 2, 2), -1, 1);
+    return an_square_at(AT, an_grouped_matmul_at(AT, x, w, three_ends(c)));
+}
+
+CASE(grouped_outer)
+{
+    an_tensor *x = param(c, AN_SHAPE(6, 2), -1, 1), *w = param(c, AN_SHAPE(6, 2), -1, 1);
+    return an_square_at(AT, an_grouped_outer_at(AT, x, w, three_ends(c)));
 }
 
 CASE(conv2d)
@@ -277,6 +301,8 @@ static const grad_case cases[] = {
     ROW_OF(GATHER, gather),
     ROW_OF(SCATTER_ADD, scatter_add),
     ROW_OF(ATTENTION, attention),
+    ROW_OF(GROUPED_MATMUL, grouped_matmul),
+    ROW_OF(GROUPED_OUTER, grouped_outer),
     ROW_OF(CONV2D, conv2d),
     ROW_OF(POOL_MAX, pool_max),
     ROW_OF(POOL_SUM, pool_sum),

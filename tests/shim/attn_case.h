@@ -20,6 +20,7 @@ typedef struct attn_case {
     double *x[CASE_TENSORS]; /* values: inputs after rounding to storage, and the answer */
     double *lse;             /* [B,H,T] */
     int masked, window;
+    int group;   /* heads of q for each of k and v; 0 is 1 */
     float *mask; /* [B,T,S], of all heads; NULL: none */
 } attn_case;
 
@@ -66,20 +67,25 @@ static inline int case_is_query_side(int t)
 {
     return t == CASE_Q || t == CASE_O || t == CASE_DO || t == CASE_DQ;
 }
+static inline int case_heads(const attn_case *c, int t)
+{
+    return case_is_query_side(t) || c->group < 2 ? c->H : c->H / c->group;
+}
 static inline size_t case_elements(const attn_case *c, int t)
 {
-    return (size_t)c->B * (size_t)c->H * (size_t)c->D * (size_t)(case_is_query_side(t) ? c->T : c->S);
+    return (size_t)c->B * (size_t)case_heads(c, t) * (size_t)c->D * (size_t)(case_is_query_side(t) ? c->T : c->S);
 }
+/* h: a head of q. */
 static inline size_t case_at(const attn_case *c, int t, int b, int h, int row)
 {
-    int rows = case_is_query_side(t) ? c->T : c->S;
-    return (((size_t)b * (size_t)rows + (size_t)row) * (size_t)c->H + (size_t)h) * (size_t)c->D;
+    int rows = case_is_query_side(t) ? c->T : c->S, heads = case_heads(c, t);
+    return (((size_t)b * (size_t)rows + (size_t)row) * (size_t)heads + (size_t)(h / (c->H / heads))) * (size_t)c->D;
 }
 
 static inline void case_strides(const attn_case *c, int t, an_i64 out[3])
 {
     int rows = case_is_query_side(t) ? c->T : c->S;
-    out[0] = (an_i64)rows * c->H * c->D, out[1] = c->D, out[2] = (an_i64)c->H * c->D;
+    out[2] = (an_i64)case_heads(c, t) * c->D, out[1] = c->D, out[0] = rows * out[2];
 }
 
 static inline void case_new(attn_case *c, uint64_t seed)

@@ -57,6 +57,7 @@ typedef struct attn_config {
     int forward_threads, backward_threads, cols;
     int bias;    /* a mask, */
     int sliding; /* a window, which the portable bodies take */
+    int group;   /* heads of q for each of k and v; 0 is 1 */
 } attn_config;
 
 static inline const char *kind_name(int kind)
@@ -76,6 +77,7 @@ static inline void attn_defines(char *out, size_t room, const attn_config *c, in
         backward ? c->backward_threads : c->forward_threads, c->cols);
     const size_t used = strlen(out);
     if (c->bias) snprintf(out + used, room - used, "#define AN_BIAS 1\n");
+    if (c->group > 1) snprintf(out + strlen(out), room - strlen(out), "#define AN_GROUP %d\n", c->group);
     if (c->sliding) snprintf(out + strlen(out), room - strlen(out), "#define AN_SLIDING 1\n");
 }
 

@@ -113,7 +113,7 @@ static void backward(const run *r, attn_case *c, memory *m, uint64_t seed)
                      .buffers = {q, k, v, g, lse, delta, rng, tensor(c, m, CASE_DQ), args}};
     if (c->mask) b.buffers[9] = mask(c);
     shim_launch_clean(r->backward, "attn_dq", &b);
-    shim_launch d = {.groups = {blocks(c->S, (int)threads / 2), (unsigned)c->H, (unsigned)c->B},
+    shim_launch d = {.groups = {blocks(c->S, (int)threads / 2), (unsigned)case_heads(c, CASE_DK), (unsigned)c->B},
                      .threads = threads,
                      .seed = seed,
                      .buffers = {q, k, v, g, lse, delta, rng, tensor(c, m, CASE_DK), tensor(c, m, CASE_DV), args}};
@@ -267,6 +267,7 @@ static void run_on_cpu(const attn_case *c, memory *m)
                       .T = c->T,
                       .S = c->S,
                       .D = c->D,
+                      .group = c->group,
                       .scale = a->scale,
                       .causal = (uint8_t)c->causal,
                       .dtype = AN_F32,
@@ -311,7 +312,8 @@ static void expect_bits_of_the_cpu(attn_case c)
                                 .backward_threads = 64,
                                 .cols = 32,
                                 .bias = c.masked,
-                                .sliding = c.window > 0},
+                                .sliding = c.window > 0,
+                                .group = c.group},
                   METAL_3_0);
     c.store = KIND_F32, c.n_keys = -1;
     case_new(&c, 5);
@@ -388,6 +390,29 @@ static void windows_hide_keys_with_the_bits_of_the_cpu_template(void **state)
         (attn_case){.B = 1, .H = 1, .T = 90, .S = 165, .D = 40, .causal = 1, .window = 33, .masked = 1});
 }
 
+static void grouped_heads_share_keys_with_the_bits_of_the_cpu_template(void **state)
+{
+    (void)state;
+    expect_bits_of_the_cpu((attn_case){.B = 2, .H = 4, .T = 70, .S = 91, .D = 24, .causal = 1, .p = 0.2f, .group = 2});
+    expect_bits_of_the_cpu((attn_case){.B = 1, .H = 3, .T = 67, .S = 65, .D = 40, .masked = 1, .group = 3});
+    expect_bits_of_the_cpu((attn_case){
+        .B = 1, .H = 4, .T = 90, .S = 90, .D = 16, .causal = 1, .p = 0.1f, .window = 33, .masked = 1, .group = 4});
+    run r = build((attn_config){.store = KIND_BF16,
+                                .mul = KIND_BF16,
+                                .vec = 8,
+                                .D = 32,
+                                .dc = 32,
+                                .causal = 1,
+                                .forward_threads = 64,
+                                .backward_threads = 32,
+                                .cols = 32,
+                                .group = 3},
+                  METAL_3_1);
+    check_case(&r, (attn_case){.B = 2, .H = 6, .T = 65, .S = 70, .D = 32, .causal = 1, .n_keys = -1, .group = 3}, 2e-2);
+    check_case(&r, (attn_case){.B = 1, .H = 3, .T = 1, .S = 140, .D = 32, .causal = 1, .n_keys = 71, .group = 3}, 2e-2);
+    unload(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +424,7 @@ int main(void)
         cmocka_unit_test(exact_mode_gives_the_bits_of_the_cpu_template),
         cmocka_unit_test(masks_are_added_to_the_scores_with_the_bits_of_the_cpu_template),
         cmocka_unit_test(windows_hide_keys_with_the_bits_of_the_cpu_template),
+        cmocka_unit_test(grouped_heads_share_keys_with_the_bits_of_the_cpu_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

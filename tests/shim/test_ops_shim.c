@@ -119,7 +119,9 @@ static bool multiplies(const op_case *c, an_dtype t)
     const bool conv = c->op == AN_OP_CONV2D || c->op == AN_OP_CONV2D_DX || c->op == AN_OP_CONV2D_DW ||
                       c->op == AN_OP_CONV2D_DW_IMAGES;
     if (c->build == build_matmul_of_casts) return true; /* some of them to bfloat16 */
-    return t == AN_BF16 && (conv || c->op == AN_OP_MATMUL || c->op == AN_OP_ATTENTION || c->op == AN_OP_ATTENTION_GRAD);
+    return t == AN_BF16 &&
+           (conv || c->op == AN_OP_MATMUL || c->op == AN_OP_ATTENTION || c->op == AN_OP_ATTENTION_GRAD ||
+            c->op == AN_OP_GROUPED_MATMUL || c->op == AN_OP_GROUPED_OUTER);
 }
 
 static void finish(batch *b)

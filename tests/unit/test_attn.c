@@ -15,106 +15,11 @@
 
 #include <cmocka.h>
 
+#include "attn_shapes.h"
+
 enum { GUARD_BYTES = 256, Q = 0, K, V, O, G, DQ, DK, DV, N_VIEWS };
 static const uint8_t POISON = 0xa5;
 static const uint64_t PINNED_BITS = 0x54bf4f6ac41af6dbu;
-
-typedef struct shape {
-    int B, H, T, S, D;
-    bool causal, bf16, bf16_mul;
-    float dropout;
-    int n_keys;       /* -1: absent */
-    uint32_t sample0; /* global index of sample 0 */
-    bool apart;       /* separate buffers with odd strides instead of one [B,T,3C] */
-    int mask;         /* axes (b, h, i, j) that it has, bit 3 to 0; the others are strides of 0. 0: none */
-    int window;       /* with causal; 0: none */
-} shape;
-
-static const shape SHAPES[] = {
-    {.B = 2, .H = 3, .T = 64, .S = 64, .D = 32, .causal = true, .n_keys = -1},
-    {.B = 1, .H = 2, .T = 256, .S = 256, .D = 64, .causal = true, .n_keys = -1},
-    {.B = 1, .H = 2, .T = 256, .S = 256, .D = 64, .causal = true, .n_keys = -1, .dropout = 0.2f},
-    {.B = 1, .H = 1, .T = 330, .S = 330, .D = 16, .causal = true, .n_keys = -1, .dropout = 0.5f},
-    {.B = 1, .H = 2, .T = 1, .S = 1, .D = 8, .causal = true, .n_keys = -1},
-    {.B = 2, .H = 2, .T = 1, .S = 300, .D = 64, .causal = true, .n_keys = -1},
-    {.B = 2, .H = 2, .T = 1, .S = 300, .D = 64, .causal = true, .n_keys = 77},
-    {.B = 1, .H = 2, .T = 5, .S = 300, .D = 24, .causal = true, .n_keys = 131},
-    {.B = 1, .H = 2, .T = 9, .S = 70, .D = 24, .causal = false, .n_keys = 65},
-    {.B = 2, .H = 1, .T = 37, .S = 101, .D = 40, .causal = true, .n_keys = -1, .apart = true},
-    {.B = 2, .H = 1, .T = 101, .S = 37, .D = 40, .causal = true, .n_keys = -1, .apart = true},
-    {.B = 1, .H = 2, .T = 70, .S = 129, .D = 24, .causal = false, .n_keys = -1, .dropout = 0.1f, .apart = true},
-    {.B = 1, .H = 1, .T = 67, .S = 67, .D = 128, .causal = true, .n_keys = -1, .dropout = 0.3f},
-    {.B = 1, .H = 1, .T = 65, .S = 65, .D = 256, .causal = true, .n_keys = -1},
-    {.B = 1, .H = 1, .T = 66, .S = 90, .D = 1, .causal = false, .n_keys = -1},
-    {.B = 1,
-     .H = 2,
-     .T = 97,
-     .S = 97,
-     .D = 16,
-     .causal = false,
-     .n_keys = -1}, /* the last 33 queries: 6, .., 6, 3 rows */
-    {.B = 1, .H = 1, .T = 197, .S = 197, .D = 64, .causal = false, .n_keys = -1}, /* the last 5: 4 and 1 */
-    {.B = 1, .H = 2, .T = 33, .S = 33, .D = 7, .causal = true, .n_keys = -1, .apart = true},
-    {.B = 1, .H = 1, .T = 3, .S = 100, .D = 8, .n_keys = -1, .dropout = 0.5f, .sample0 = 57266230u},
-    {.B = 2, .H = 2, .T = 64, .S = 64, .D = 32, .causal = true, .n_keys = -1, .bf16 = true},
-    {.B = 1, .H = 2, .T = 130, .S = 130, .D = 64, .causal = true, .n_keys = -1, .bf16_mul = true},
-    {.B = 1,
-     .H = 2,
-     .T = 130,
-     .S = 130,
-     .D = 64,
-     .causal = true,
-     .n_keys = -1,
-     .bf16 = true,
-     .bf16_mul = true,
-     .dropout = 0.2f},
-    {.B = 1,
-     .H = 1,
-     .T = 41,
-     .S = 99,
-     .D = 23,
-     .causal = true,
-     .n_keys = -1,
-     .bf16 = true,
-     .bf16_mul = true,
-     .apart = true},
-    {.B = 1, .H = 1, .T = 1, .S = 150, .D = 64, .causal = true, .n_keys = 149, .bf16 = true, .bf16_mul = true},
-    /* Tile registers: chunks of 32 queries and 32 columns of a head, whole and not; several chunks of queries; f32 in storage. */
-    {.B = 1, .H = 2, .T = 33, .S = 33, .D = 16, .causal = true, .n_keys = -1, .bf16 = true, .bf16_mul = true},
-    {.B = 1, .H = 1, .T = 81, .S = 147, .D = 128, .n_keys = -1, .bf16 = true, .bf16_mul = true, .dropout = 0.4f},
-    {.B = 1, .H = 1, .T = 147, .S = 81, .D = 80, .causal = true, .n_keys = -1, .bf16_mul = true, .apart = true},
-    {.B = 1, .H = 1, .T = 290, .S = 290, .D = 33, .causal = true, .n_keys = -1, .bf16 = true, .bf16_mul = true},
-};
-/* The same with masks and windows, whose bits are no part of the pinned ones. */
-#define OF(b, h, t, s, d) .B = b, .H = h, .T = t, .S = s, .D = d, .n_keys = -1
-static const shape MASKED[] = {
-    {OF(2, 2, 200, 200, 32), .causal = true, .window = 2},
-    {OF(1, 2, 330, 330, 64), .causal = true, .window = 70},
-    {OF(1, 2, 330, 330, 16), .causal = true, .window = 128, .dropout = 0.3f},
-    {OF(1, 1, 97, 300, 24), .causal = true, .window = 64, .apart = true},
-    {OF(1, 1, 300, 97, 7), .causal = true, .window = 30, .apart = true},
-    {.B = 1, .H = 2, .T = 5, .S = 300, .D = 24, .causal = true, .n_keys = 131, .window = 33},
-    {OF(1, 2, 140, 140, 40), .causal = true, .window = 17, .bf16 = true, .bf16_mul = true},
-    {OF(2, 2, 150, 190, 33), .causal = true, .window = 65, .mask = 15, .bf16_mul = true},
-    {OF(2, 2, 150, 190, 32), .causal = true, .window = 65, .mask = 11, .dropout = 0.1f},
-    {OF(2, 3, 64, 64, 32), .mask = 9},
-    {OF(2, 2, 131, 131, 64), .mask = 3},
-    {OF(1, 2, 97, 97, 64), .causal = true, .mask = 15},
-    {OF(2, 2, 70, 145, 24), .causal = true, .mask = 7, .dropout = 0.2f, .apart = true},
-    {OF(1, 1, 300, 41, 7), .mask = 2},
-    {OF(2, 1, 1, 1, 1), .mask = 15},
-    {OF(1, 1, 65, 66, 256), .mask = 1},
-    {.B = 1, .H = 2, .T = 5, .S = 300, .D = 24, .causal = true, .n_keys = 131, .mask = 11},
-    {OF(2, 2, 67, 67, 32), .mask = 9, .bf16 = true},
-    {OF(1, 2, 97, 130, 40), .mask = 7, .bf16 = true, .bf16_mul = true, .dropout = 0.2f},
-    {OF(1, 2, 130, 97, 33), .causal = true, .mask = 3, .bf16_mul = true, .apart = true},
-};
-enum { PLAIN_SHAPES = AN_COUNT(SHAPES), ALL_SHAPES = PLAIN_SHAPES + AN_COUNT(MASKED) };
-
-static const shape *shape_at(size_t at)
-{
-    return at < PLAIN_SHAPES ? &SHAPES[at] : &MASKED[at - PLAIN_SHAPES];
-}
 
 static bool on_tiles(const an_cpu_kernels *t)
 {
@@ -182,9 +87,19 @@ typedef struct fixture {
     int item;
 } fixture;
 
+static bool is_of_keys(int v)
+{
+    return v == K || v == V || v == DK || v == DV;
+}
+
 static int view_rows(const fixture *f, int v)
 {
-    return v == K || v == V || v == DK || v == DV ? f->s.S : f->s.T;
+    return is_of_keys(v) ? f->s.S : f->s.T;
+}
+
+static int view_heads(const fixture *f, int v)
+{
+    return is_of_keys(v) ? f->s.H / an_attn_group(&f->spec) : f->s.H;
 }
 
 static size_t view_at(const fixture *f, int v, int b, int h, int t, int d)
@@ -221,10 +136,9 @@ static void view_set(const fixture *f, int v, int b, int h, int t, int d, float 
 static void lay_out(fixture *f)
 {
     const shape *s = &f->s;
-    const int C = s->H * s->D;
     for (int v = 0; v < N_VIEWS; v++) {
-        const int rows = view_rows(f, v);
-        const bool fused = !s->apart && v != O && v != G && s->T == s->S;
+        const int rows = view_rows(f, v), C = view_heads(f, v) * s->D;
+        const bool fused = !s->apart && v != O && v != G && s->T == s->S && s->group <= 1;
         if (!fused) {
             int64_t t = C + (s->apart ? 3 + v : 0), b = t * rows + (s->apart ? 5 : 0);
             memcpy(f->stride[v], (int64_t[3]){b, s->D, t}, sizeof(int64_t[3]));
@@ -290,6 +204,7 @@ static void fixture_open(fixture *f, shape s)
                              .T = s.T,
                              .S = s.S,
                              .D = s.D,
+                             .group = s.group,
                              .scale = 1.0f / sqrtf((float)s.D),
                              .causal = s.causal,
                              .dtype = s.bf16 ? AN_BF16 : AN_F32,
@@ -307,7 +222,7 @@ static void fixture_open(fixture *f, shape s)
     uint32_t state = 12345;
     for (int v = Q; v <= G; v++)
         for (int b = 0; b < s.B && v != O; b++)
-            for (int h = 0; h < s.H; h++)
+            for (int h = 0; h < view_heads(f, v); h++)
                 for (int t = 0; t < view_rows(f, v); t++)
                     for (int d = 0; d < s.D; d++) view_set(f, v, b, h, t, d, random_value(&state));
     if (s.mask) fill_mask(f);
@@ -332,7 +247,7 @@ static void expect_untouched(const fixture *f, int first, int last)
         for (int u = v; u <= last; u++) {
             if (u != v && f->memory[u].base) break;
             for (int b = 0; b < f->s.B; b++)
-                for (int h = 0; h < f->s.H; h++)
+                for (int h = 0; h < view_heads(f, u); h++)
                     for (int t = 0; t < view_rows(f, u); t++)
                         memset(owned + (f->view[u] - data) + view_at(f, u, b, h, t, 0), 1, (size_t)(f->s.D * f->item));
         }
@@ -359,9 +274,10 @@ static double round_bf16(double x)
     return f;
 }
 
+/* h: a head of q. */
 static double operand(const fixture *f, int v, int b, int h, int t, int d)
 {
-    double x = view_get(f, v, b, h, t, d);
+    double x = view_get(f, v, b, is_of_keys(v) ? h / an_attn_group(&f->spec) : h, t, d);
     return f->s.bf16_mul ? round_bf16(x) : x;
 }
 
@@ -417,7 +333,7 @@ static void reference_forward(const fixture *f, reference *r)
 static void reference_backward(const fixture *f, reference *r)
 {
     const shape *s = &f->s;
-    const int D = s->D;
+    const int D = s->D, group = an_attn_group(&f->spec);
     double *p = checked_alloc(sizeof(double) * (size_t)s->S), *keep = checked_alloc(sizeof(double) * (size_t)s->S);
     double *dp = checked_alloc(sizeof(double) * (size_t)s->S);
     r->dq = calloc((size_t)(s->B * s->H * s->T * D), sizeof(double));
@@ -436,7 +352,8 @@ static void reference_backward(const fixture *f, reference *r)
         }
         for (int j = 0; j < s->S; j++) {
             const double ds = p[j] * (dp[j] - sum) * f->spec.scale;
-            double *dk = r->dk + ((b * s->H + h) * s->S + j) * D, *dv = r->dv + ((b * s->H + h) * s->S + j) * D;
+            const int key = ((b * s->H + h) / group * s->S + j) * D; /* the group divides H */
+            double *dk = r->dk + key, *dv = r->dv + key;
             for (int d = 0; d < D; d++) {
                 r->dq[row * D + d] += ds * operand(f, K, b, h, j, d);
                 dk[d] += ds * operand(f, Q, b, h, i, d);
@@ -505,10 +422,10 @@ static void run_backward(fixture *f, const an_cpu_kernels *t, an_pool *pool)
 static double view_error(const fixture *f, int v, const double *expected)
 {
     double worst = 0, size = 0.05;
-    const int rows = view_rows(f, v), D = f->s.D;
-    for (int at = 0; at < f->s.B * f->s.H * rows; at++)
+    const int rows = view_rows(f, v), heads = view_heads(f, v), D = f->s.D;
+    for (int at = 0; at < f->s.B * heads * rows; at++)
         for (int d = 0; d < D; d++) {
-            const double got = view_get(f, v, at / rows / f->s.H, at / rows % f->s.H, at % rows, d);
+            const double got = view_get(f, v, at / rows / heads, at / rows % heads, at % rows, d);
             const double e = fabs(got - expected[at * D + d]);
             worst = e > worst || isnan(e) ? e : worst;
             size = fmax(size, fabs(expected[at * D + d]));
@@ -587,6 +504,40 @@ static void backward_agrees_with_loops_in_double(void **state)
         }
         reference_free(&r);
         fixture_close(&f);
+    }
+}
+
+/* Grouped heads beside the same with k and v repeated: o, lse and dq have its bits; dk and dv are one sum of what it sums head by head. */
+static void grouped_heads_give_the_bits_of_repeated_ones(void **state)
+{
+    (void)state;
+    int n = 0;
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
+    for (size_t at = PLAIN_SHAPES; at < ALL_SHAPES; at++) {
+        shape s = *shape_at(at);
+        if (s.group <= 1) continue;
+        fixture f, g;
+        fixture_open(&f, s);
+        s.group = 0, s.apart = true;
+        fixture_open(&g, s);
+        for (int v = Q; v <= G; v++)
+            for (int i = 0; i < s.B * s.H * view_rows(&g, v) * s.D && v != O; i++) {
+                const int d = i % s.D, t = i / s.D % view_rows(&g, v), h = i / s.D / view_rows(&g, v) % s.H;
+                const int b = i / s.D / view_rows(&g, v) / s.H;
+                view_set(&g, v, b, h, t, d, (float)view_get(&f, v, b, is_of_keys(v) ? h / f.s.group : h, t, d));
+            }
+        for (int i = 0; i < n; i++) {
+            if (!an_cpu_kernels_find(sets[i]->isa)) continue;
+            run_forward(&f, sets[i], NULL), run_forward(&g, sets[i], NULL);
+            if (s.n_keys < 0) run_backward(&f, sets[i], NULL), run_backward(&g, sets[i], NULL);
+            assert_memory_equal(buffer_data(&f.lse), buffer_data(&g.lse), lse_bytes(&s));
+            for (int k = 0; k < s.B * s.H * s.T * s.D; k++) {
+                const int d = k % s.D, t = k / s.D % s.T, h = k / s.D / s.T % s.H, b = k / s.D / s.T / s.H;
+                assert_true(view_get(&f, O, b, h, t, d) == view_get(&g, O, b, h, t, d));
+                if (s.n_keys < 0) assert_true(view_get(&f, DQ, b, h, t, d) == view_get(&g, DQ, b, h, t, d));
+            }
+        }
+        fixture_close(&f), fixture_close(&g);
     }
 }
 
@@ -852,6 +803,7 @@ int main(void)
         cmocka_unit_test(the_reference_gradient_agrees_with_differences),
         cmocka_unit_test(forward_agrees_with_loops_in_double),
         cmocka_unit_test(backward_agrees_with_loops_in_double),
+        cmocka_unit_test(grouped_heads_give_the_bits_of_repeated_ones),
         cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
         cmocka_unit_test(bits_do_not_depend_on_the_instruction_set_unless_it_has_tile_registers),
         cmocka_unit_test(f32_bits_are_the_pinned_ones_on_every_machine),

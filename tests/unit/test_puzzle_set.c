@@ -14,8 +14,8 @@ enum { LENGTH = 5, GROUPS = 7 };
 static const an_puzzle_meta meta = {
     .vocab_size = 11, .seq_len = LENGTH, .ignores = true, .ignore_label_id = 0, .num_puzzle_identifiers = 3};
 
-/* Group g has 1 + g % 3 puzzles of 1 + g % 2 examples (singles: of 1); example e has the tokens e % 10 + 1. */
-static const char *write_set(const char *name, an_dtype dtype, bool singles, const char *split)
+/* Group g has 1 + g % 3 puzzles of `each` examples (0: of 1 + g % 2); example e has the tokens e % 10 + 1. */
+static const char *write_set(const char *name, an_dtype dtype, int each, const char *split)
 {
     static char dir[4][256];
     static int turn;
@@ -27,7 +27,7 @@ static const char *write_set(const char *name, an_dtype dtype, bool singles, con
     assert_int_equal(an_puzzle_writer_open(&err, at, split, &meta, dtype, &w), AN_OK);
     for (int g = 0; g < GROUPS; g++) {
         for (int k = 0; k < 1 + g % 3; k++) {
-            for (int i = 0; i < (singles ? 1 : 1 + g % 2); i++) {
+            for (int i = 0; i < (each ? each : 1 + g % 2); i++) {
                 const int32_t token = (int32_t)an_puzzle_writer_examples(w) % 10 + 1;
                 for (int j = 0; j < LENGTH; j++) inputs[j] = token, labels[j] = j % 2 ? token : 0;
                 assert_int_equal(an_puzzle_writer_example(&err, w, inputs, labels), AN_OK);
@@ -150,6 +150,30 @@ static void an_epoch_takes_one_puzzle_of_each_group(void **state)
     for (int e = 0; e < 13; e++) assert_in_range(chosen[e], 30, 200); /* 200, 100 or 67 are expected */
     assert_int_equal(an_puzzle_set_updates(NULL, s, &o, 6, &updates), AN_OK);
     assert_int_equal(updates, 6);
+    an_puzzle_set_close(s);
+}
+
+/* Batches of one puzzle each are the draws; a batch of more is made of the next ones, whole but for the last. */
+static void puzzles_with_as_many_examples_are_found_without_a_walk(void **state)
+{
+    (void)state;
+    enum { EACH = 3, EPOCHS = 5, DRAWS = EPOCHS * GROUPS };
+    an_puzzle_set *s = open_set(write_set("uniform", AN_U8, EACH, "train"));
+    int64_t draw[2 * DRAWS][EACH], e[16], updates;
+    const an_puzzle_order one = {.seed = 11, .per_update = EACH, .epochs_per_pass = EPOCHS};
+    for (uint64_t u = 0; u < 2 * DRAWS; u++)
+        assert_int_equal(an_puzzle_set_draw(NULL, s, &one, u, 0, EACH, draw[u]), AN_OK);
+    for (int64_t batch = 1; batch <= 16; batch++) {
+        const an_puzzle_order o = {.seed = 11, .per_update = batch, .epochs_per_pass = EPOCHS};
+        const int64_t draws = (batch + EACH - 1) / EACH, of_pass = DRAWS / draws;
+        assert_int_equal(an_puzzle_set_updates(NULL, s, &o, 4, &updates), AN_OK);
+        assert_int_equal(updates, 4 * of_pass);
+        for (int64_t u = 2 * of_pass - 1; u >= 0; u--) { /* backwards: a place is found, not walked to */
+            const int64_t first = u / of_pass * DRAWS + u % of_pass * draws;
+            assert_int_equal(an_puzzle_set_draw(NULL, s, &o, (uint64_t)u, 0, batch, e), AN_OK);
+            for (int64_t i = 0; i < batch; i++) assert_int_equal(e[i], draw[first + i / EACH][i % EACH]);
+        }
+    }
     an_puzzle_set_close(s);
 }
 
@@ -311,6 +335,7 @@ int main(void)
                                        cmocka_unit_test(directories_are_read_as_one_when_they_agree),
                                        cmocka_unit_test(a_batch_is_a_function_of_seed_and_update),
                                        cmocka_unit_test(an_epoch_takes_one_puzzle_of_each_group),
+                                       cmocka_unit_test(puzzles_with_as_many_examples_are_found_without_a_walk),
                                        cmocka_unit_test(several_folders_are_each_gone_through_in_every_epoch),
                                        cmocka_unit_test(any_number_of_epochs_is_counted_or_refused),
                                        cmocka_unit_test(a_batch_larger_than_the_data_is_a_sentence_about_the_data),

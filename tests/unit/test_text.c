@@ -4,6 +4,7 @@
 #include "base/text.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +27,62 @@ static void pieces_of_every_length_join_up(void **state)
     assert_string_equal(t.data, "");
     an_text_free(&t);
     assert_null(t.data);
+}
+
+/* The items of a list, each between bars; "!" behind them where it is none. */
+static const char *items(const char *list, char *out)
+{
+    an_text item = {0};
+    an_list l = an_list_begin(list);
+    strcpy(out, "|");
+    while (an_list_next(&l, &item)) strcat(strcat(out, item.data), "|");
+    if (l.bad) strcat(out, "!");
+    an_text_free(&item);
+    return out;
+}
+
+static void a_list_in_one_word_has_items_with_and_without_quotes(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"a", "|a|"},
+                                           {"", "|"},
+                                           {"[]", "|"},
+                                           {" [ ] ", "|"},
+                                           {"a,b", "|a|b|"},
+                                           {"[a, b ,,c]", "|a|b|c|"},
+                                           {"['a', \"b,c\", 'it''s']", "|a|b,c|it's|"},
+                                           {"data/it's", "|data/it's|"},
+                                           {"a b, c]", "|a b|c]|"},
+                                           {"'',x", "|x|"},
+                                           {"'a' , 'b'", "|a|b|"},
+                                           {"'a", "|!"},
+                                           {"x,'a'b", "|x|!"},
+                                           {"[\"a\"]", "|a|"},
+                                           {"\"say \"\"so\"\"\"", "|say \"so\"|"}};
+    char out[256];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(items(cases[i][0], out), cases[i][1]);
+}
+
+static void an_item_of_any_characters_is_read_back(void **state)
+{
+    (void)state;
+    static const char set[] = "ab ,'\"[]/\t";
+    srand(5);
+    for (int round = 0; round < 2000; round++) {
+        char item[3][12], want[64] = "|", out[256];
+        an_text list = {0};
+        for (int k = 0; k < 3; k++) {
+            const int n = 1 + rand() % 10;
+            for (int i = 0; i < n; i++) item[k][i] = set[rand() % (int)(sizeof set - 1)];
+            item[k][n] = 0;
+            if (k) an_text_puts(&list, ",");
+            an_list_put(&list, item[k]);
+            strcat(strcat(want, item[k]), "|");
+        }
+        assert_string_equal(items(list.data, out), want);
+        an_text_free(&list);
+    }
 }
 
 static void a_piece_longer_than_all_room_is_appended_whole(void **state)
@@ -116,6 +173,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_of_every_length_join_up),
+        cmocka_unit_test(a_list_in_one_word_has_items_with_and_without_quotes),
+        cmocka_unit_test(an_item_of_any_characters_is_read_back),
         cmocka_unit_test(a_piece_longer_than_all_room_is_appended_whole),
         cmocka_unit_test(a_refused_allocation_sets_failed_and_keeps_whole_pieces),
         cmocka_unit_test(the_nearest_name_forgives_a_slip_and_not_more),

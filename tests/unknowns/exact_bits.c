@@ -2,7 +2,8 @@
  * when one is not the pinned one. exact_bits.sh builds it with every compiler, optimisation level and machine at hand;
  * exact_bits.cu does the same on a GPU.
  *
- * `exact_bits flush` does it with the processor set to flush subnormal numbers, which must change nothing. */
+ * `exact_bits flush` does it with the processor set to flush subnormal numbers, which must change nothing in a GPU's text
+ * (AN_KEEPS_SUBNORMALS=0), and makes a CPU's text (=1) give a GPU's bits. */
 #include "base/exact.h"
 #include "exact_cases.h"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# exact_bits.sh: builds exact_bits.c with every compiler, level and instruction set at hand and runs it, with and without flushing
-# of subnormal numbers. Every run must give the pinned hashes. Exits with 1 when one does not; what is not at hand is named.
+# exact_bits.sh: builds exact_bits.c with every compiler, level and instruction set at hand and runs a GPU's text of exact.h with and
+# without flushing of subnormal numbers, a CPU's text with it. Every run must give the pinned hashes. Exits with 1 when one does not; what is not at hand is named.
 #     tests/unknowns/exact_bits.sh [BUILD-FOLDER]
 cd "$(dirname "$0")/../.." || exit 2
 out=${1:-build/exact_bits}
@@ -12,18 +12,21 @@ try() { # NAME RUNNER COMPILER FLAGS...
     name=$1 runner=$2
     shift 2
     bin=$out/$(printf %s "$name" | tr -c 'a-zA-Z0-9\n' _)
-    if ! "$@" -std=c17 -Isrc -o "$bin" tests/unknowns/exact_bits.c -lm 2>"$bin.log"; then
-        echo "FAILED  $name: does not build: $bin.log"
-        failed=1
-        return
-    fi
-    for mode in keep flush; do
-        if $runner "$bin" $mode >"$bin.$mode.txt" 2>&1; then
-            echo "equal   $name, $mode"
-        else
-            echo "DIFFERS $name, $mode: $bin.$mode.txt"
+    for keeps in 0 1; do
+        if ! "$@" -std=c17 -Isrc -DAN_KEEPS_SUBNORMALS=$keeps -o "$bin" tests/unknowns/exact_bits.c -lm 2>"$bin.log"; then
+            echo "FAILED  $name: does not build: $bin.log"
             failed=1
+            return
         fi
+        for mode in keep flush; do
+            [ "$keeps$mode" != 1keep ] || continue
+            if $runner "$bin" $mode >"$bin.$keeps.$mode.txt" 2>&1; then
+                echo "equal   $name, $mode, text $keeps"
+            else
+                echo "DIFFERS $name, $mode, text $keeps: $bin.$keeps.$mode.txt"
+                failed=1
+            fi
+        done
     done
 }
 

@@ -87,7 +87,7 @@ static size_t scratch_of(const an_target *t, const an_kernel *k)
     case AN_KERNEL_GEMM: return cpu->gemm_scratch(&k->u.gemm, t->threads);
     case AN_KERNEL_ATTN: return cpu->attn_scratch(&k->u.attn, false, t->threads);
     case AN_KERNEL_ATTN_GRAD: return cpu->attn_scratch(&k->u.attn, true, t->threads);
-    case AN_KERNEL_CALL: return an_call_scratch(&k->u.call, t->threads);
+    case AN_KERNEL_CALL: return an_call_scratch(&k->u.call, cpu, t->threads);
     default: return 0;
     }
 }

@@ -53,7 +53,7 @@ size_t an_interp_scratch(const an_loop_kernel *p);
 void an_interp_run(const an_loop_kernel *p, const an_tile *t, void *const *arg, void *scratch);
 
 /* Library calls: ops with a loop inside; batches run in parallel. */
-size_t an_call_scratch(const an_library_call_spec *s, int threads);
+size_t an_call_scratch(const an_library_call_spec *s, const an_cpu_kernels *kernels, int threads);
 an_status an_call_run(an_err *err, const an_library_call_spec *s, void *const *arg, void *scratch,
                       const an_cpu_kernels *kernels, an_pool *pool);
 

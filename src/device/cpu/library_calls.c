@@ -283,6 +283,8 @@ static bool describe(an_call_job *j)
         j->unit = scatter_columns;
         return true;
     case AN_OP_DRAW: an_call_draw(j); return true;
+    case AN_OP_GROUPED_MATMUL:
+    case AN_OP_GROUPED_OUTER: an_call_grouped(j); return true;
     case AN_OP_POOL_MAX_GRAD: an_call_pool_max_grad(j); return true;
     default: return an_call_matrix(j);
     }
@@ -293,9 +295,9 @@ static size_t a_thread(const an_call_job *j)
     return (size_t)an_round_up((int64_t)j->scratch_bytes, 64);
 }
 
-size_t an_call_scratch(const an_library_call_spec *s, int threads)
+size_t an_call_scratch(const an_library_call_spec *s, const an_cpu_kernels *kernels, int threads)
 {
-    an_call_job j = {.s = s};
+    an_call_job j = {.s = s, .kernels = kernels};
     return describe(&j) ? a_thread(&j) * (size_t)threads : 0;
 }
 

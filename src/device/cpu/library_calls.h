@@ -39,6 +39,8 @@ void an_call_store(void *dst, int dtype, int64_t at, const double *src, int64_t 
 bool an_call_matrix(an_call_job *j);
 /* The same for the gradient of max pooling. */
 void an_call_pool_max_grad(an_call_job *j);
+/* The same for products by groups of rows. */
+void an_call_grouped(an_call_job *j);
 /* The same for tokens drawn from logits. */
 void an_call_draw(an_call_job *j);
 

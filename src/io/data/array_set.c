@@ -13,7 +13,8 @@ struct an_array_set {
     an_array array[AN_MAX_ARRAYS]; /* of one sample */
     int64_t elements[AN_MAX_ARRAYS];
     int n;
-    an_npy file[AN_N_SPLITS][AN_MAX_ARRAYS]; /* split 1 is empty where one file has both */
+    an_npy file[AN_N_SPLITS][AN_MAX_ARRAYS];                    /* split 1 is empty where one file has both */
+    char where[AN_N_SPLITS][AN_MAX_ARRAYS][AN_CKPT_PATH_BYTES]; /* their names in sentences */
     bool tenths, whole;
     an_array_file *both, *of[AN_N_SPLITS]; /* files of several arrays: one, or one a split; all NULL: .npy files */
 };
@@ -116,43 +117,44 @@ static an_status open_member(an_err *err, const char *source, const char *name, 
                              an_array_set *s)
 {
     static const char *const prefix[] = {"train_", "val_"};
-    char where[AN_CKPT_PATH_BYTES];
     const an_array *a = &s->array[i];
     an_npy *f[] = {&s->file[AN_TRAIN][i], &s->file[AN_VAL][i]};
     bool found, val;
     if (s->both) {
-        AN_TRY(find_in(err, s->both, source, "", name, labels, f[0], where, &found));
-        if (found) return check_file(err, where, a, f[0]);
+        AN_TRY(find_in(err, s->both, source, "", name, labels, f[0], s->where[AN_TRAIN][i], &found));
+        if (found) return check_file(err, s->where[AN_TRAIN][i], a, f[0]);
     }
     for (int split = 0; split < AN_N_SPLITS; split++) {
         an_array_file *in = s->both ? s->both : s->of[split];
-        AN_TRY(find_in(err, in, source, s->both ? prefix[split] : "", name, labels, f[split], where,
+        AN_TRY(find_in(err, in, source, s->both ? prefix[split] : "", name, labels, f[split], s->where[split][i],
                        split ? &val : &found));
         if (!(split ? val : found)) return missing(err, source, name, a);
-        AN_TRY(check_file(err, where, a, f[split]));
+        AN_TRY(check_file(err, s->where[split][i], a, f[split]));
     }
     return AN_OK;
+}
+
+static an_status open_npy(an_err *err, int split, int i, an_array_set *s)
+{
+    AN_TRY(an_npy_open(err, s->where[split][i], &s->file[split][i]));
+    return check_file(err, s->where[split][i], &s->array[i], &s->file[split][i]);
 }
 
 /* Array i out of .npy files of its own. */
 static an_status open_own(an_err *err, const char *folder, const char *name, int i, an_array_set *s)
 {
-    char path[AN_CKPT_PATH_BYTES];
-    if (path_of(folder, "train_", name, path)) {
-        AN_TRY(an_npy_open(err, path, &s->file[AN_TRAIN][i]));
-        AN_TRY(check_file(err, path, &s->array[i], &s->file[AN_TRAIN][i]));
-        if (!path_of(folder, "val_", name, path))
+    if (path_of(folder, "train_", name, s->where[AN_TRAIN][i])) {
+        AN_TRY(open_npy(err, AN_TRAIN, i, s));
+        if (!path_of(folder, "val_", name, s->where[AN_VAL][i]))
             return an_fail(err, AN_E_IO, "data=%s: train_%s.npy is there, val_%s.npy is not", folder, name, name);
-        AN_TRY(an_npy_open(err, path, &s->file[AN_VAL][i]));
-        return check_file(err, path, &s->array[i], &s->file[AN_VAL][i]);
+        return open_npy(err, AN_VAL, i, s);
     }
-    if (!path_of(folder, "", name, path))
+    if (!path_of(folder, "", name, s->where[AN_TRAIN][i]))
         return an_fail(
             err, AN_E_IO,
             "data=%s: the model reads %s: there is neither %s.npy nor train_%s.npy; feed=%s:FILE names another", folder,
             s->array[i].name, name, name, s->array[i].name);
-    AN_TRY(an_npy_open(err, path, &s->file[AN_TRAIN][i]));
-    return check_file(err, path, &s->array[i], &s->file[AN_TRAIN][i]);
+    return open_npy(err, AN_TRAIN, i, s);
 }
 
 static an_status open_array(an_err *err, const char *source, const char *feed, int i, an_array_set *s)
@@ -253,8 +255,8 @@ static int find_row(const an_array_set *s, int split, int64_t *row)
     return AN_TRAIN;
 }
 
-static an_status copy(an_err *err, const an_array *a, const an_npy *f, int64_t from, int64_t n, int64_t ignore,
-                      char *to)
+static an_status copy(an_err *err, const char *where, const an_array *a, const an_npy *f, int64_t from, int64_t n,
+                      int64_t ignore, char *to)
 {
     if (f->dtype == a->dtype && a->limit == 0) {
         memcpy(to, (const char *)f->data + (size_t)from * an_dtype_size(f->dtype), (size_t)n * an_dtype_size(f->dtype));
@@ -266,8 +268,9 @@ static an_status copy(an_err *err, const an_array *a, const an_npy *f, int64_t f
         const int32_t whole = x >= INT32_MIN && x <= INT32_MAX ? (int32_t)x : INT32_MIN;
         if (a->dtype == AN_I32 &&
             ((double)whole != x || (a->limit > 0 && (whole < 0 || whole >= a->limit) && whole != ignore)))
-            return an_fail(err, AN_E_DATA, "data: element %lld of %s is %.0f, the model knows 0 to %lld",
-                           (long long)(from + i), a->name, x, (long long)(a->limit ? a->limit - 1 : INT32_MAX));
+            return an_fail(err, AN_E_DATA, "%s: row %lld: element %lld of %s is %.0f, the model knows 0 to %lld", where,
+                           (long long)(from / AN_MAX(n, 1)), (long long)i, a->name, x,
+                           (long long)(a->limit ? a->limit - 1 : INT32_MAX));
         memcpy(to + 4 * i, a->dtype == AN_I32 ? (const void *)&whole : &narrow, 4);
     }
     return AN_OK;
@@ -279,10 +282,31 @@ an_status an_array_set_read(an_err *err, const an_array_set *s, int split, int64
     const int file = find_row(s, split, &row);
     for (int i = 0; i < s->n; i++) {
         const size_t bytes = (size_t)s->elements[i] * an_dtype_size(s->array[i].dtype);
-        AN_TRY(copy(err, &s->array[i], &s->file[file][i], row * s->elements[i], s->elements[i], ignore,
-                    (char *)array[i] + (size_t)at * bytes));
+        AN_TRY(copy(err, s->where[file][i], &s->array[i], &s->file[file][i], row * s->elements[i], s->elements[i],
+                    ignore, (char *)array[i] + (size_t)at * bytes));
     }
     return AN_OK;
+}
+
+void an_array_set_place(const an_array_set *s, int split, int64_t row, int i, an_text *out)
+{
+    const int file = find_row(s, split, &row);
+    an_text_printf(out, "%s: row %lld", s->where[file][i], (long long)row);
+}
+
+bool an_array_set_is_labelled(const an_array_set *s, int split, int64_t ignore)
+{
+    const int i = s->n - 1;
+    const int64_t n = an_array_set_samples(s, split);
+    for (int64_t r = 0; r < n; r++) {
+        int64_t row = r;
+        const an_npy *f = &s->file[find_row(s, split, &row)][i];
+        for (int64_t k = 0; k < s->elements[i]; k++) {
+            const double y = an_npy_number(f, row * s->elements[i] + k);
+            if (s->array[i].dtype == AN_I32 ? y >= 0 && y != (double)ignore : !isnan(y)) return true;
+        }
+    }
+    return n == 0;
 }
 
 /* XXH3-128 over the split's samples, array after array, as the files have them. */

@@ -13,6 +13,7 @@
 #ifndef AN_IO_DATA_ARRAY_SET_H
 #define AN_IO_DATA_ARRAY_SET_H
 
+#include "base/text.h"
 #include "io/data/arrays.h"
 #include "io/hash128.h"
 
@@ -29,6 +30,11 @@ int64_t an_array_set_samples(const an_array_set *s, int split);
  * save `ignore`. */
 an_status an_array_set_read(an_err *err, const an_array_set *s, int split, int64_t row, int64_t ignore, int64_t at,
                             void *const *array);
+/* Appends the file and the row in it of array `i` of a split's sample. */
+void an_array_set_place(const an_array_set *s, int split, int64_t row, int i, an_text *out);
+/* Whether the last array, the labels, has one in the split: of whole numbers one that is neither negative nor `ignore`, of floats one
+ * that is not NaN. A split without samples has. */
+bool an_array_set_is_labelled(const an_array_set *s, int split, int64_t ignore);
 void an_array_set_hash(const an_array_set *s, int split, char out[AN_HASH_TEXT_BYTES]);
 
 #endif

@@ -81,6 +81,18 @@ void an_class_names_free(an_class_names *c)
     *c = (an_class_names){0};
 }
 
+an_status an_class_numbers_check(an_err *err, const char *path, const uint8_t *seen, int64_t most, int64_t row)
+{
+    int64_t n = 0;
+    for (int64_t c = 0; c <= most; c++) n += seen[c] != 0;
+    if (most < 2 * n) return AN_OK;
+    return an_fail(err, AN_E_DATA,
+                   "%s: the label of row %lld is %lld, but only %lld of the classes 0 to %lld have a sample: the label "
+                   "is damaged, or "
+                   "the classes are to be numbered from 0 without gaps",
+                   path, (long long)row, (long long)most, (long long)n, (long long)most);
+}
+
 void an_class_names_json(const an_class_names *c, an_text *out)
 {
     an_text_puts(out, "[");

@@ -22,6 +22,10 @@ const char *an_class_names_list(const an_class_names *c, char *out, size_t bytes
 an_status an_class_names_copy(an_err *err, const an_class_names *from, an_class_names *out);
 void an_class_names_free(an_class_names *c);
 
+/* Of classes that are numbers, which data have where seen[c] is not 0: AN_E_DATA where most of those below the largest, `most` (of row
+ * `row`), have no sample, for then it is no class but a damaged number, and a model would be as wide as it. */
+an_status an_class_numbers_check(an_err *err, const char *path, const uint8_t *seen, int64_t most, int64_t row);
+
 void an_class_names_json(const an_class_names *c, an_text *out); /* an array */
 an_status an_class_names_from_json(an_err *err, const char *where, const json_t *array, an_class_names *out);
 

@@ -124,15 +124,37 @@ static an_status open_split(an_err *err, const char *folder, int split, an_image
     return AN_OK;
 }
 
+/* The largest label, -1: there is none. Each of a test image is one that training has, too. */
+static an_status check_labels(an_err *err, const char *folder, const an_image_set *s, int *most)
+{
+    uint8_t seen[256] = {0};
+    char path[PATH_BYTES];
+    int64_t row = 0;
+    *most = -1;
+    for (int split = 0; split < AN_N_SPLITS; split++) {
+        snprintf(path, sizeof path, "%.900s/%s", folder, idx_name[split][1]);
+        for (int64_t i = 0; i < s->count[split]; i++) {
+            const uint8_t label = s->labels[split].data[i];
+            if (split == AN_VAL && s->count[AN_TRAIN] > 0 && !seen[label])
+                return an_fail(err, AN_E_DATA,
+                               "%s: the label of row %lld is %d, of which there is no image to train on", path,
+                               (long long)i, label);
+            seen[label] = 1;
+            if (label > *most) *most = label, row = i;
+        }
+        if (split == AN_TRAIN && *most >= 0) AN_TRY(an_class_numbers_check(err, path, seen, *most, row));
+    }
+    return AN_OK;
+}
+
 /* Classes that are numbers; those of Fashion-MNIST have names, told by the folder's. */
 static an_status name_classes(an_err *err, const char *folder, const an_class_names *known, bool whole, an_image_set *s)
 {
     static const char *const fashion[] = {"T-shirt", "trouser", "pullover", "dress", "coat",
                                           "sandal",  "shirt",   "sneaker",  "bag",   "boot"};
-    int most = -1;
+    int most;
     char number[16];
-    for (int split = 0; split < AN_N_SPLITS; split++)
-        for (int64_t i = 0; i < s->count[split]; i++) most = AN_MAX(most, (int)s->labels[split].data[i]);
+    AN_TRY(check_labels(err, folder, s, &most));
     if (known && known->n > most) return an_class_names_copy(err, known, &s->classes);
     if (known && whole)
         return an_fail(err, AN_E_DATA, "data=%s: a label is %d, the weights know %d classes", folder, most, known->n);

@@ -16,6 +16,7 @@ typedef struct an_puzzle_part {
     int64_t examples, puzzles, groups;
     int64_t first; /* number of its first example in the whole set */
     bool singles;  /* every puzzle has one example */
+    int64_t each;  /* examples of every puzzle; 0: they have different numbers of them */
 } an_puzzle_part;
 
 /* Where the batch of an update begins: at draw `draw` of pass `pass`. */

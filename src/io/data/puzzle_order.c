@@ -6,7 +6,7 @@
  *              is not full is dropped
  *
  * A batch's *place* is the number of the draw at which it begins, which depends on the sizes of all puzzles drawn before.
- * Where every puzzle has one example it is a quotient. Else batches are walked through, from the nearest earlier batch whose
+ * Where every puzzle has as many examples it is a quotient. Else batches are walked through, from the nearest earlier batch whose
  * place is remembered. */
 #include "base/map.h"
 #include "base/rng.h"
@@ -16,11 +16,11 @@
 #include <string.h>
 
 enum { PLACE_EVERY = 64 };
-#define MAX_COUNTED (1LL << 32) /* draws: about a minute */
+#define MAX_COUNTED (1LL << 28) /* draws: half a minute, in which nothing is shown */
 
 typedef struct drawn {
     int64_t first, size; /* examples of the puzzle, in its part */
-    uint32_t key, stream;
+    uint32_t at;         /* the draw's number in its epoch */
 } drawn;
 
 static int64_t epochs_of(const an_puzzle_order *o)
@@ -33,41 +33,66 @@ static const an_puzzle_part *part_of(const an_puzzle_set *s, uint64_t pass)
     return &s->part[pass % (uint64_t)s->n_parts];
 }
 
-/* The puzzle of draw number `draw` of a pass. */
-static drawn draw_puzzle(const an_puzzle_part *p, const an_puzzle_order *o, uint64_t pass, int64_t draw)
+/* What all draws of an epoch share. */
+typedef struct epoch_keys {
+    uint64_t epoch;
+    uint32_t key, groups, which;
+    uint64_t examples; /* hash of the name of the streams of examples */
+} epoch_keys;
+
+static epoch_keys keys_of(const an_puzzle_order *o, uint64_t epoch)
+{
+    return (epoch_keys){.epoch = epoch,
+                        .key = an_rng_key(o->seed, epoch),
+                        .groups = an_rng_stream(an_hash("groups", 6, 0), 0),
+                        .which = an_rng_stream(an_hash("puzzles", 7, 0), 0),
+                        .examples = an_hash("examples", 8, 0)};
+}
+
+/* The puzzle of draw number `draw` of a pass; *k is of this epoch, or becomes so. */
+static drawn draw_puzzle(const an_puzzle_part *p, const an_puzzle_order *o, uint64_t pass, int64_t draw, epoch_keys *k)
 {
     const uint64_t epoch = pass * (uint64_t)epochs_of(o) + (uint64_t)(draw / p->groups);
-    const uint32_t key = an_rng_key(o->seed, epoch), groups = an_rng_stream(an_hash("groups", 6, 0), 0);
+    if (epoch != k->epoch) *k = keys_of(o, epoch);
     const uint64_t at = (uint64_t)(draw % p->groups);
-    const uint64_t group = an_shuffled(at, (uint64_t)p->groups, key, groups);
+    const uint64_t group = an_shuffled(at, (uint64_t)p->groups, k->key, k->groups);
     const int64_t first = p->group_at[group], count = p->group_at[group + 1] - first;
-    const uint32_t which = an_rng_stream(an_hash("puzzles", 7, 0), 0);
-    const uint64_t u = (uint64_t)an_rng_u32(key, which, 2 * at) << 32 | an_rng_u32(key, which, 2 * at + 1);
-    const int64_t puzzle = first + (int64_t)an_multiply_high(u, (uint64_t)count);
-    return (drawn){.first = p->puzzle_at[puzzle],
-                   .size = p->puzzle_at[puzzle + 1] - p->puzzle_at[puzzle],
-                   .key = key,
-                   .stream = an_rng_stream(an_hash("examples", 8, 0), (uint32_t)at)};
+    int64_t puzzle = first;
+    if (count > 1) {
+        const uint64_t u =
+            (uint64_t)an_rng_u32(k->key, k->which, 2 * at) << 32 | an_rng_u32(k->key, k->which, 2 * at + 1);
+        puzzle += (int64_t)an_multiply_high(u, (uint64_t)count);
+    }
+    return (drawn){
+        .first = p->puzzle_at[puzzle], .size = p->puzzle_at[puzzle + 1] - p->puzzle_at[puzzle], .at = (uint32_t)at};
 }
 
 /* Walks through the batch that begins at *at, which moves to the next one; its examples first ... first + n go to `out`
  * (NULL: none are wanted). False: the pass ends before the batch is full. */
-static bool walk(const an_puzzle_set *s, const an_puzzle_order *o, an_puzzle_place *at, int64_t first, int64_t n,
-                 int64_t *out)
+static bool walk_with(const an_puzzle_set *s, const an_puzzle_order *o, an_puzzle_place *at, int64_t first, int64_t n,
+                      epoch_keys *k, int64_t *out)
 {
     const an_puzzle_part *p = part_of(s, at->pass);
     const int64_t draws = epochs_of(o) * p->groups;
     for (int64_t have = 0; have < o->per_update;) {
         if (at->draw >= draws) return false;
-        const drawn d = draw_puzzle(p, o, at->pass, at->draw++);
+        const drawn d = draw_puzzle(p, o, at->pass, at->draw++, k);
         const int64_t take = AN_MIN(d.size, o->per_update - have);
+        const uint32_t stream = out ? an_rng_stream(k->examples, d.at) : 0;
         for (int64_t i = AN_MAX(first - have, 0); out && i < AN_MIN(take, first + n - have); i++)
             out[have + i - first] =
-                p->first + d.first + (int64_t)an_shuffled((uint64_t)i, (uint64_t)d.size, d.key, d.stream);
+                p->first + d.first + (int64_t)an_shuffled((uint64_t)i, (uint64_t)d.size, k->key, stream);
         have += take;
     }
     at->update++;
     return true;
+}
+
+static bool walk(const an_puzzle_set *s, const an_puzzle_order *o, an_puzzle_place *at, int64_t first, int64_t n,
+                 int64_t *out)
+{
+    epoch_keys k = keys_of(o, 0);
+    return walk_with(s, o, at, first, n, &k, out);
 }
 
 /* ---- places */
@@ -118,14 +143,21 @@ static an_status too_large(an_err *err, const an_puzzle_order *o, const an_puzzl
                    (long long)o->per_update, p->path, (long long)least, (long long)epochs_of(o));
 }
 
-/* Where every puzzle has one example: moves *at to the batch of `update`. False: it is in a later pass, whose beginning *at
+/* Draws that a batch of puzzles with as many examples each takes. */
+static int64_t draws_of_batch(const an_puzzle_part *p, const an_puzzle_order *o)
+{
+    return an_ceil_div(o->per_update, p->each);
+}
+
+/* Where every puzzle has as many examples: moves *at to the batch of `update`. False: it is in a later pass, whose beginning *at
  * is now. */
 static bool jump(const an_puzzle_part *p, const an_puzzle_order *o, uint64_t update, an_puzzle_place *at)
 {
-    const uint64_t batches = (uint64_t)(epochs_of(o) * p->groups / o->per_update);
-    const uint64_t left = batches - (uint64_t)(at->draw / o->per_update);
+    const int64_t draws = draws_of_batch(p, o);
+    const uint64_t batches = (uint64_t)(epochs_of(o) * p->groups / draws);
+    const uint64_t left = batches - (uint64_t)(at->draw / draws);
     if (update - at->update < left) {
-        at->draw += (int64_t)(update - at->update) * o->per_update;
+        at->draw += (int64_t)(update - at->update) * draws;
         at->update = update;
         return true;
     }
@@ -145,8 +177,8 @@ static an_status find_place(an_err *err, const an_puzzle_set *cs, const an_puzzl
     for (uint64_t before = at.update; fruitless <= (uint64_t)s->n_parts;) {
         const an_puzzle_part *p = part_of(s, at.pass);
         an_puzzle_place end = at;
-        if (p->singles && jump(p, o, update, &at)) return *out = at, AN_OK;
-        if (!p->singles) {
+        if (p->each > 0 && jump(p, o, update, &at)) return *out = at, AN_OK;
+        if (p->each == 0) {
             if (walk(s, o, &end, 0, 0, NULL)) {
                 if (at.update == update) return keep_place(s, o, &end, true), *out = at, AN_OK;
                 at = end;
@@ -219,8 +251,11 @@ static an_status walk_passes(an_err *err, const an_puzzle_set *s, const an_puzzl
             "epochs, or set max_iters instead of them",
             s->part[k].path, (long long)saturating_product(rounds, epochs_of(o)), (long long)draws,
             (long long)MAX_COUNTED);
+    epoch_keys keys = keys_of(o, 0);
     for (int64_t round = 0; round < rounds; round++)
-        for (an_puzzle_place at = {.pass = (uint64_t)(round * s->n_parts + k)}; walk(s, o, &at, 0, 0, NULL);) ++*out;
+        for (an_puzzle_place at = {.pass = (uint64_t)(round * s->n_parts + k)};
+             walk_with(s, o, &at, 0, 0, &keys, NULL);)
+            ++*out;
     return AN_OK;
 }
 
@@ -231,9 +266,8 @@ an_status an_puzzle_set_updates(an_err *err, const an_puzzle_set *s, const an_pu
     *out = 0;
     for (int k = 0; k < s->n_parts; k++) {
         const an_puzzle_part *p = &s->part[k];
-        const int64_t in_pass = epochs_of(o) * p->groups / o->per_update;
-        if (p->singles)
-            *out = saturating_sum(*out, saturating_product(in_pass, rounds));
+        if (p->each > 0)
+            *out = saturating_sum(*out, saturating_product(epochs_of(o) * p->groups / draws_of_batch(p, o), rounds));
         else
             AN_TRY(walk_passes(err, s, o, k, rounds, out));
     }

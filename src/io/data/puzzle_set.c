@@ -1,6 +1,7 @@
 /* puzzle_set.c: see puzzle_set.h: the files of a split, their checks, and reading an example. */
 #define _DEFAULT_SOURCE
 #include "base/map.h"
+#include "base/text.h"
 #include "io/data/puzzle_impl.h"
 #include "io/formats/json.h"
 #include <errno.h>
@@ -133,6 +134,9 @@ static an_status check_part(an_err *err, const an_puzzle_meta *m, an_puzzle_part
     AN_TRY(read_identifiers(err, m, p));
     p->singles = p->puzzles == p->examples;
     for (int64_t i = 0; p->singles && i < p->puzzles; i++) p->singles = p->puzzle_at[i] == i;
+    p->each = p->puzzles > 0 ? p->puzzle_at[1] : 0;
+    for (int64_t i = 1; p->each > 0 && i < p->puzzles; i++)
+        if (p->puzzle_at[i + 1] - p->puzzle_at[i] != p->each) p->each = 0;
     for (int64_t g = 0; g < p->groups; g++)
         if (p->group_at[g] == p->group_at[g + 1])
             return an_fail(err, AN_E_DATA, "%s__group_indices.npy: group %lld has no puzzle", p->path, (long long)g);
@@ -300,41 +304,51 @@ an_status an_puzzle_set_open(an_err *err, const char *const *dirs, int n, const 
     return status;
 }
 
-/* The names between brackets and commas, without quotes and blanks, cut out of `text`; -1: too many. */
-static int split_list(char *text, const char **out)
-{
-    int n = 0;
-    size_t length = strlen(text);
-    if (length > 1 && text[0] == '[' && text[length - 1] == ']') {
-        text[length - 1] = 0;
-        text++;
-    }
-    for (char *at = text; at;) {
-        char *comma = strchr(at, ',');
-        if (comma) *comma = 0;
-        at += strspn(at, " \t'\"");
-        size_t keep = strlen(at);
-        while (keep > 0 && strchr(" \t'\"/", at[keep - 1]) && !(keep == 1 && *at == '/')) keep--;
-        at[keep] = 0;
-        if (*at && n == AN_PUZZLE_MAX_PARTS) return -1;
-        if (*at) out[n++] = at;
-        at = comma ? comma + 1 : NULL;
-    }
-    return n;
-}
-
 an_status an_puzzle_set_open_list(an_err *err, const char *dirs, const char *split, an_puzzle_set **out)
 {
-    const char *names[AN_PUZZLE_MAX_PARTS];
+    char *copy[AN_PUZZLE_MAX_PARTS];
+    int n = 0;
+    an_text name = {0};
+    an_list list = an_list_begin(dirs);
+    an_status status = AN_OK;
     *out = NULL;
-    char *copy = strdup(dirs);
-    if (!copy) return an_fail_nomem(err, "data_paths", strlen(dirs));
-    const int n = split_list(copy, names);
-    an_status status = n > 0 ? an_puzzle_set_open(err, names, n, split, out)
-                             : an_fail(err, AN_E_USAGE, "data_paths=%.200s: %s", dirs,
-                                       n == 0 ? "no directory is named" : "too many directories");
-    free(copy);
+    while (status == AN_OK && an_list_next(&list, &name)) {
+        while (name.len > 1 && name.data[name.len - 1] == '/') name.data[--name.len] = 0;
+        if (n == AN_PUZZLE_MAX_PARTS)
+            status = an_fail(err, AN_E_USAGE, "data_paths=%.200s: too many directories", dirs);
+        else if ((copy[n] = strdup(name.data)) == NULL)
+            status = an_fail_nomem(err, "data_paths", name.len);
+        else
+            n++;
+    }
+    if (status == AN_OK && name.failed) status = an_fail_nomem(err, "data_paths", strlen(dirs));
+    if (status == AN_OK && list.bad)
+        status =
+            an_fail(err, AN_E_USAGE,
+                    "data_paths=%.200s: a quote has no end, or no comma behind it; a folder whose name has commas or "
+                    "quotes is written 'it''s'",
+                    dirs);
+    if (status == AN_OK && n == 0) status = an_fail(err, AN_E_USAGE, "data_paths=%.200s: no directory is named", dirs);
+    if (status == AN_OK) status = an_puzzle_set_open(err, (const char *const *)copy, n, split, out);
+    while (n > 0) free(copy[--n]);
+    an_text_free(&name);
     return status;
+}
+
+int64_t an_puzzle_set_length(const char *dirs)
+{
+    char path[AN_PUZZLE_PATH_BYTES];
+    an_text name = {0};
+    an_list list = an_list_begin(dirs);
+    an_puzzle_meta m = {0};
+    json_t *json = NULL;
+    const bool named =
+        an_list_next(&list, &name) && snprintf(path, sizeof path, "%s/test/dataset.json", name.data) < (int)sizeof path;
+    if (named && an_json_read(NULL, path, META_BYTES, &json) == AN_OK && take_meta(NULL, path, json, &m) != AN_OK)
+        m.seq_len = 0;
+    json_decref(json);
+    an_text_free(&name);
+    return m.seq_len;
 }
 
 void an_puzzle_set_close(an_puzzle_set *s)
@@ -362,6 +376,27 @@ int64_t an_puzzle_set_groups(const an_puzzle_set *s)
 {
     return s->groups;
 }
+an_status an_puzzle_set_agree(an_err *err, const an_puzzle_set *train, const an_puzzle_set *test, bool ids)
+{
+    const an_puzzle_meta *a = &train->meta, *b = &test->meta;
+    const struct {
+        const char *key;
+        int64_t train, test;
+        bool less; /* the test split may have less */
+    } keys[] = {{"vocab_size", a->vocab_size, b->vocab_size, false},
+                {"seq_len", a->seq_len, b->seq_len, false},
+                {"pad_id", a->pad_id, b->pad_id, false},
+                {"blank_identifier_id", a->blank_identifier_id, b->blank_identifier_id, false},
+                {"num_puzzle_identifiers", a->num_puzzle_identifiers, b->num_puzzle_identifiers, true}};
+    for (size_t i = 0; i < AN_COUNT(keys) - !ids; i++)
+        if (keys[i].test > keys[i].train || (keys[i].test < keys[i].train && !keys[i].less))
+            return an_fail(err, AN_E_DATA,
+                           "%s/test/dataset.json: \"%s\" is %lld, in %s/train/dataset.json %lld: a model is tested on "
+                           "what it is trained for; prepare both splits together",
+                           test->dir[0], keys[i].key, (long long)keys[i].test, train->dir[0], (long long)keys[i].train);
+    return AN_OK;
+}
+
 const char *an_puzzle_set_dir(const an_puzzle_set *s, int i)
 {
     return i >= 0 && i < s->n_dirs ? s->dir[i] : NULL;
@@ -415,6 +450,28 @@ an_status an_puzzle_set_read(an_err *err, const an_puzzle_set *s, int64_t e, int
     }
     if (identifier) *identifier = p->identifier[find_puzzle(p, e - p->first)];
     return AN_OK;
+}
+
+an_status an_puzzle_set_labelled(an_err *err, const an_puzzle_set *s, const char *split, int64_t length)
+{
+    const int64_t seq = s->meta.seq_len, places = AN_MIN(length, seq);
+    for (int k = 0; k < s->n_parts; k++) {
+        const an_puzzle_part *p = &s->part[k];
+        for (int64_t e = 0; e < p->examples; e++)
+            for (int64_t i = 0; i < places; i++)
+                if (!is_ignored(&s->meta, whole(&p->labels, e * seq + i))) return AN_OK;
+    }
+    if (places < seq)
+        return an_fail(
+            err, AN_E_DATA,
+            "%s/%s: no example has a label among its first %lld places, where arch.seq_len=%lld cuts it: set "
+            "arch.seq_len=%lld, or prepare the data again",
+            s->dir[0], split, (long long)places, (long long)places, (long long)seq);
+    return an_fail(
+        err, AN_E_DATA,
+        "%s__labels.npy: no example has a label: every number in it is one that is ignored (%lld or %d), so there is "
+        "nothing to learn or to measure; prepare the data again",
+        s->part[0].path, (long long)(s->meta.ignores ? s->meta.ignore_label_id : AN_PUZZLE_IGNORED), AN_PUZZLE_IGNORED);
 }
 
 void an_puzzle_set_hash(const an_puzzle_set *s, char out[AN_HASH_TEXT_BYTES])

@@ -37,14 +37,21 @@ typedef struct an_puzzle_set an_puzzle_set;
 /* A split ("train", "test") of one or more directories, which must agree in seq_len, vocab_size, special ids and number
  * of identifiers; counts are added up. AN_E_IO or AN_E_DATA with file and row. */
 an_status an_puzzle_set_open(an_err *err, const char *const *dirs, int n, const char *split, an_puzzle_set **out);
-/* The same where `dirs` is text: "a", "[a,b]", "['a', 'b']" or "a,b". */
+/* The same where `dirs` is a list (an_list): "a", "[a,b]", "['a', 'b']" or "a,b". */
 an_status an_puzzle_set_open_list(an_err *err, const char *dirs, const char *split, an_puzzle_set **out);
 void an_puzzle_set_close(an_puzzle_set *s); /* NULL is fine */
+/* seq_len of the first folder of such a list, of which nothing else is read; 0: there is none, or it does not say. */
+int64_t an_puzzle_set_length(const char *dirs);
 
 const an_puzzle_meta *an_puzzle_set_meta(const an_puzzle_set *s);
 int64_t an_puzzle_set_examples(const an_puzzle_set *s); /* of all directories */
 int64_t an_puzzle_set_groups(const an_puzzle_set *s);
 size_t an_puzzle_set_bytes(const an_puzzle_set *s); /* host memory held; maps are not counted */
+/* AN_E_DATA where a model that learns from `train` could not read `test`: other tokens, lengths or special ids, or, with `ids`,
+ * more identifiers. */
+an_status an_puzzle_set_agree(an_err *err, const an_puzzle_set *train, const an_puzzle_set *test, bool ids);
+/* AN_E_DATA where no example of the split has a label among its first `length` places: nothing can be learnt or measured. */
+an_status an_puzzle_set_labelled(an_err *err, const an_puzzle_set *s, const char *split, int64_t length);
 /* Path number i of the list; NULL behind the last. */
 const char *an_puzzle_set_dir(const an_puzzle_set *s, int i);
 

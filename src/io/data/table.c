@@ -4,6 +4,7 @@
 #include <anneal_nn.h>
 #include "base/map.h"
 #include "base/rng.h"
+#include "io/data/class_names.h"
 #include "io/data/order.h"
 #include "io/formats/npy.h"
 #include <math.h>
@@ -115,17 +116,28 @@ static an_status open_folder(an_err *err, const char *folder, bool whole, an_tab
     return open_pair(err, folder, val ? "val_" : "", &t->file[0]);
 }
 
-/* The largest class of a pair; AN_E_DATA for a negative one. */
-static an_status find_classes(an_err *err, const pair *p, int64_t *most)
+enum { CLASSES_MOST = 1000000 };
+
+/* The largest class of a pair; AN_E_DATA for one that is none. Validation may lack some. */
+static an_status find_classes(an_err *err, const pair *p, bool all, int64_t *most)
 {
-    for (int64_t i = 0; i < p->y.dim[0]; i++) {
+    int64_t largest = -1, row = 0;
+    uint8_t *seen = calloc(CLASSES_MOST + 1, 1);
+    an_status status = seen ? AN_OK : an_fail_nomem(err, p->y_path, CLASSES_MOST + 1);
+    for (int64_t i = 0; status == AN_OK && i < p->y.dim[0]; i++) {
         const double y = an_npy_number(&p->y, i);
-        if (y < 0 || y > 1e6)
-            return an_fail(err, AN_E_DATA, "%s: the label of row %lld is %.0f; classes are 0 to 1000000", p->y_path,
-                           (long long)i, y);
-        *most = AN_MAX(*most, (int64_t)y);
+        if (y < 0 || y > CLASSES_MOST) {
+            status = an_fail(err, AN_E_DATA, "%s: the label of row %lld is %.0f; classes are 0 to %d", p->y_path,
+                             (long long)i, y, CLASSES_MOST);
+            continue;
+        }
+        seen[(int64_t)y] = 1;
+        if ((int64_t)y > largest) largest = (int64_t)y, row = i;
     }
-    return AN_OK;
+    if (status == AN_OK && all) status = an_class_numbers_check(err, p->y_path, seen, largest, row);
+    *most = AN_MAX(*most, largest);
+    free(seen);
+    return status;
 }
 
 /* What both splits must agree on. */
@@ -140,7 +152,7 @@ static an_status settle(an_err *err, an_table *t)
         if (row_length(&p->x) != t->features || is_whole(p->y.dtype) != t->classes ||
             (!t->classes && row_length(&p->y) != row_length(&t->file[0].y)))
             return an_fail(err, AN_E_DATA, "%s: its rows are unlike those of %s", p->x_path, t->file[0].x_path);
-        if (t->classes) AN_TRY(find_classes(err, p, &most));
+        if (t->classes) AN_TRY(find_classes(err, p, i == 0 && !t->whole, &most));
     }
     t->outputs = t->classes ? most + 1 : row_length(&t->file[0].y);
     return AN_OK;
@@ -226,6 +238,24 @@ an_status an_table_read(an_err *err, const an_table *t, int split, int64_t row, 
     if (label >= 0 && label < classes) return AN_OK;
     return an_fail(err, AN_E_DATA, "%s: the label of row %lld is %d, the model knows %lld classes", p->y_path,
                    (long long)at, (int)label, (long long)classes);
+}
+
+void an_table_place(const an_table *t, int split, int64_t row, bool labels, an_text *out)
+{
+    const pair *p = find_row(t, split, &row);
+    an_text_printf(out, "%s: row %lld", labels ? p->y_path : p->x_path, (long long)row);
+}
+
+bool an_table_is_labelled(const an_table *t, int split)
+{
+    const int64_t n = an_table_rows(t, split);
+    for (int64_t i = 0; !t->classes && i < n; i++) {
+        int64_t at = i;
+        const pair *p = find_row(t, split, &at);
+        for (int64_t k = 0; k < t->outputs; k++)
+            if (!isnan(an_npy_number(&p->y, at * t->outputs + k))) return true;
+    }
+    return t->classes;
 }
 
 int64_t an_table_draw(const an_table *t, int split, uint64_t seed, uint64_t step, uint64_t s, int64_t per_step)

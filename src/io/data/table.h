@@ -16,6 +16,7 @@
 #ifndef AN_IO_DATA_TABLE_H
 #define AN_IO_DATA_TABLE_H
 
+#include "base/text.h"
 #include "io/data/arrays.h"
 #include "io/hash128.h"
 
@@ -37,6 +38,11 @@ an_status an_table_read(an_err *err, const an_table *t, int split, int64_t row, 
 
 /* The row that sample `s` of a step gets: drawn alone, or with per_step > 0 in epochs, each row once. */
 int64_t an_table_draw(const an_table *t, int split, uint64_t seed, uint64_t step, uint64_t s, int64_t per_step);
+
+/* Appends the file and the row in it of x, or with `labels` of y, of a split's row. */
+void an_table_place(const an_table *t, int split, int64_t row, bool labels, an_text *out);
+/* Whether a row of the split has a label: classes always, values unless all are NaN. */
+bool an_table_is_labelled(const an_table *t, int split);
 
 void an_table_hash(const an_table *t, int split, char out[AN_HASH_TEXT_BYTES]);
 

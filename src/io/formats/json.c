@@ -79,7 +79,7 @@ static const char *find_value(const char *at, const char *end, const char *step)
     return NULL;
 }
 
-uint64_t an_json_line(const char *text, size_t n, const char *const *step, int n_steps)
+uint64_t an_json_byte(const char *text, size_t n, const char *const *step, int n_steps)
 {
     const char *end = text + n, *at = skip_blanks(text, end);
     for (int i = 0; i < n_steps; i++) {
@@ -87,8 +87,14 @@ uint64_t an_json_line(const char *text, size_t n, const char *const *step, int n
         if (!next) break;
         at = next;
     }
+    return (uint64_t)(at - text);
+}
+
+uint64_t an_json_line(const char *text, size_t n, const char *const *step, int n_steps)
+{
+    const uint64_t at = an_json_byte(text, n, step, n_steps);
     uint64_t line = 1;
-    for (const char *c = text; c < at; c++) line += *c == '\n';
+    for (uint64_t i = 0; i < at; i++) line += text[i] == '\n';
     return line;
 }
 

@@ -22,6 +22,8 @@ an_status an_json_save(an_err *err, const char *path, const an_text *text);
 /* The line, from 1, on which a value of a text that was parsed begins: `step` leads there, keys of objects and "#i" for
  * place i of an array. Where a step leads nowhere (a key is written with escapes): the line where the way ended. */
 uint64_t an_json_line(const char *text, size_t n, const char *const *step, int n_steps);
+/* The byte, from 0. */
+uint64_t an_json_byte(const char *text, size_t n, const char *const *step, int n_steps);
 
 /* The members of an object, with a sentence when one is missing or of another type. `what` names the object. */
 an_status an_json_string(an_err *err, const char *what, const json_t *object, const char *key, const char **out);

@@ -86,24 +86,56 @@ static bool same_piece(const an_tokenizer *a, const an_tokenizer *b, int32_t id)
     return n == b->start[id + 1] - b->start[id] && memcmp(a->bytes + a->start[id], b->bytes + b->start[id], n) == 0;
 }
 
+/* The first id that both do not share, and what it is in each; -1: there is none. */
+static int32_t first_other(const an_tokenizer *a, const an_tokenizer *b, an_text *in_a, an_text *in_b)
+{
+    const int32_t both = AN_MIN(a->vocab, b->vocab), most = AN_MAX(a->vocab, b->vocab);
+    int32_t id = 0;
+    while (id < both && same_piece(a, b, id)) id++;
+    if (id == most) return -1;
+    if (id < a->vocab)
+        put_piece(a, id, in_a);
+    else
+        an_text_puts(in_a, "nothing");
+    if (id < b->vocab)
+        put_piece(b, id, in_b);
+    else
+        an_text_puts(in_b, "nothing");
+    return id;
+}
+
 an_status an_tokenizer_match(an_err *err, const char *where, const an_tokenizer *data, const an_tokenizer *model)
 {
-    const int32_t both = AN_MIN(data->vocab, model->vocab);
-    int32_t id = 0;
-    while (id < both && same_piece(data, model, id)) id++;
-    if (id == data->vocab) return AN_OK;
     an_text one = {0}, other = {0};
-    put_piece(data, id, &one);
-    if (id < model->vocab)
-        put_piece(model, id, &other);
-    else
-        an_text_puts(&other, "nothing");
-    an_status status = an_fail(err, AN_E_DATA,
-                               "%s: its tokens were made with another vocabulary than the model's: id %d is %s there "
-                               "and %s in the model; prepare the text again, or train a new model on it",
-                               where, (int)id, one.data ? one.data : "", other.data ? other.data : "");
+    const int32_t id = first_other(data, model, &one, &other);
+    const bool same = id < 0 || id == data->vocab;
+    an_status status = AN_OK;
+    if (!same)
+        status = an_fail(err, AN_E_DATA,
+                         "%s: its tokens were made with another vocabulary than the model's: id %d is %s there "
+                         "and %s in the model; prepare the text again, or train a new model on it",
+                         where, (int)id, one.data ? one.data : "", other.data ? other.data : "");
     an_text_free(&one);
     an_text_free(&other);
+    return status;
+}
+
+an_status an_tokenizer_check_named(an_err *err, const char *path, const char *from, const an_tokenizer *model)
+{
+    an_tokenizer *named;
+    an_text one = {0}, other = {0};
+    AN_TRY(an_tokenizer_open(err, path, &named));
+    const int32_t id = first_other(named, model, &one, &other);
+    an_status status = AN_OK;
+    if (id >= 0)
+        status =
+            an_fail(err, AN_E_USAGE,
+                    "tokenizer=%.300s is another one than that in %.300s: id %d is %s there and %s in the weights' "
+                    "own, which is used where tokenizer= is left out",
+                    path, from, (int)id, one.data ? one.data : "", other.data ? other.data : "");
+    an_text_free(&one);
+    an_text_free(&other);
+    an_tokenizer_free(named);
     return status;
 }
 

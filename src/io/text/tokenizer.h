@@ -50,6 +50,9 @@ int32_t an_tokenizer_end(const an_tokenizer *t);      /* id of <|endoftext|>, -1
 /* Whether ids made with `data` mean the same to a model made with `model`; else AN_E_DATA and the first that does not.
  * `model` may know more of them. `where` is where `data` comes from, for the sentence. */
 an_status an_tokenizer_match(an_err *err, const char *where, const an_tokenizer *data, const an_tokenizer *model);
+/* Whether the tokenizer at `path`, which a user names, is that of the weights in `from`, `model`: as many ids, of the same
+ * meaning; else AN_E_USAGE with both names and the first id that differs. */
+an_status an_tokenizer_check_named(an_err *err, const char *path, const char *from, const an_tokenizer *model);
 
 /* Appends the ids of `n` bytes of text. With `special`, the text <|endoftext|> is its one token; without, it is text.
  */

@@ -1,13 +1,13 @@
 /* attn.c: flash attention on the CPU, forward and backward, compiled once per instruction set.
  *
- *     forward task: CHUNK queries of a head
+ *     forward task: CHUNK queries of a head, or all queries of several heads that read the same keys (grouped heads)
  *         for each block of 64 keys (packed once per task), up to the last one with a key that the causal mask leaves visible
  *         (`visible`), from the first one with a key that a sliding window has not left behind (`hidden`):
  *             s = q k^T * scale (attn_tile.h), masked (score_row)
  *             m' = max(m, s);  rescale l and o by exp(m - m')
  *             p = exp(s - m');  l += p (with AVX-512 up to here in registers: attn_scores.h);  o += p v
  *         o = o / l;  lse = m + log(l)
- *     backward task: a head, or one block of its keys or queries
+ *     backward task: a head of k and v with its group of heads of q, or one block of its keys or of a head's queries
  *         for each tile of 64 queries by 64 keys:
  *             p = exp(s - lse);  ds = p (do v^T - delta), delta = sum over d of do * o
  *             dv += p^T do;  dk += ds^T q;  dq += ds k
@@ -24,8 +24,8 @@
  *     probabilities dropout keeps: dropout_mask.h;
  *   - rotary positions turn q and k as they are packed, and dq and dk back as they are stored, with the roundings of loops of their own
  *     (ir/plan.h);
- *   - dv, dk and dq are single accumulations over ascending queries (dq: keys), multiplied by 1/(1-rate) or `scale` when
- *     they are stored; delta is summed in 16 lanes, which are added up as a tree.
+ *   - dv, dk and dq are single accumulations over ascending queries (of all heads of a group, head by head; dq: over keys),
+ *     multiplied by 1/(1-rate) or `scale` when they are stored; delta is summed in 16 lanes, which are added up as a tree.
  * With bf16 multiplication q, k, v, do, p and ds are rounded to bf16 (to nearest even) and the sums stay f32; of two neighbouring d,
  * keys or queries the odd one is added first, as a dot product instruction adds them (tile_kind in attn_tile.h). Tile registers
  * (AN_TILES) take all seven products then, in the order of gemm_tiles.h: rows of q, p and ds are the left operand as they lie, and
@@ -35,185 +35,14 @@
  */
 #include "base/exact.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/cpu/attn_job.h"
 #include "kernels/cpu/attn_scores.h"
-#include "kernels/cpu/attn_tile.h"
-#include "kernels/cpu/dropout_mask.h"
-#include "kernels/cpu/isa.h"
 
 #include <float.h>
 #include <math.h>
 
 enum { CHUNK = 256 }; /* queries of a forward task: the cost of packing a block of keys is shared by so many */
 enum { KEPT = 256 };  /* most queries of a head whose panels stay in the L2 cache for all blocks of keys (backward) */
-_Static_assert(BLOCK == AN_ATTN_KEYS, "a score tile holds one block of keys");
-
-/* A call of attention, shared by its tasks. */
-typedef struct job {
-    const an_attn_spec *s;
-    const uint8_t *q, *k, *v, *o, *g; /* [B,H,T|S,D] views; g is the gradient of o */
-    uint8_t *out, *dq, *dk, *dv;
-    float *lse;                   /* [B,H,T], with a mask [B,H,2,T] */
-    const float *mask;            /* [B,H,T,S] view; NULL: none */
-    const float *cosines, *sines; /* of rotary positions, [T,D/2] and [T,2,D/2]; NULL: q and k are read as they are */
-    an_dropout drop;
-    uint64_t sample0; /* global index of sample 0, for dropout */
-    int keys;         /* S, or how many of the S keys are in use */
-    int64_t shift;    /* key j is visible to query i when j <= i + shift */
-    bool bf16;        /* multiplies bf16, */
-    bool dot;         /* of which panels hold pairs, */
-    bool round;       /* or f32 that are rounded to bf16, where there is no dot product instruction */
-    int dn, dw;       /* row length in words: of an f32 panel; of a panel that is summed over d */
-    int item;         /* bytes of a stored element */
-    bool split;       /* backward: separate tasks for dk dv and for dq */
-    bool kept;        /* else: the queries of a head are packed once, not for each block of keys */
-    uint8_t *scratch;
-    size_t scratch_bytes; /* of one thread */
-} job;
-
-static job job_of(const an_attn_spec *s)
-{
-    job w = {.s = s, .keys = s->S, .drop.scale = 1.0f};
-    w.bf16 = s->mul_dtype == AN_BF16;
-    w.dot = w.bf16 && (AN_BF16_DOT || AN_TILES);
-    w.round = w.bf16 && !w.dot;
-    w.dn = (int)an_round_up(s->D, LANES);
-    w.dw = w.dot ? (int)an_round_up((s->D + 1) / 2, LANES) : w.dn;
-    w.item = s->dtype == AN_F32 ? 4 : 2;
-    w.shift = s->causal ? (int64_t)s->S - s->T : INT64_MAX / 2;
-    return w;
-}
-
-/* Words in use, without padding, in a row of a panel that is summed over d. */
-static int depth(const job *w)
-{
-    return w->dot ? (w->s->D + 1) / 2 : w->s->D;
-}
-
-/* How many of the n keys from k0 on are visible to query i. */
-static int visible(const job *w, int64_t i, int64_t k0, int n)
-{
-    int64_t end = i + w->shift + 1 - k0;
-    return end < 0 ? 0 : end > n ? n : (int)end;
-}
-
-/* How many of them, its first ones, a window has left behind. */
-static int hidden(const job *w, int64_t i, int64_t k0, int n)
-{
-    return w->s->window ? visible(w, i - w->s->window, k0, n) : 0;
-}
-
-/* Byte offset of row (b, h, t) of a view. */
-static int64_t at(const job *w, const int64_t stride[3], int b, int h, int64_t t)
-{
-    return (b * stride[0] + h * stride[1] + t * stride[2]) * w->item;
-}
-
-/* The mask of query i from key j on; NULL: none. */
-static const float *mask_at(const job *w, int b, int h, int64_t i, int64_t j)
-{
-    const int64_t *x = w->s->mask;
-    return !w->mask ? NULL : w->mask + b * x[0] + h * x[1] + i * x[2] + j * x[3];
-}
-
-/* Of four keys from j on, a multiple of 4 (dropout_mask.h). */
-static uint64_t dropout_index(const job *w, int b, int h, int64_t i, int64_t j)
-{
-    const an_attn_spec *s = w->s;
-    return (((w->sample0 + (uint64_t)b) * (uint64_t)s->H + (uint64_t)h) * (uint64_t)s->T + (uint64_t)i) *
-               (uint64_t)((s->S + 3) / 4) +
-           (uint64_t)j / 4;
-}
-
-/* Takes `words` words, 64-byte aligned, from one thread's scratch. With base NULL it only adds up the size. */
-static void *take(uint8_t *base, size_t *used, size_t words)
-{
-    void *p = base ? base + *used : NULL;
-    *used += (words * sizeof(an_word) + 63) / 64 * 64;
-    return p;
-}
-
-/* ---- prefetching ----------------------------------------------------------------------------------------------- */
-
-/* Rows that the next tile will pack. Neighbouring rows are a row of [3C] apart, too far for the hardware prefetcher, so
- * while a row of the current tile is worked on, one row of each view is prefetched (B=64 H=6 T=256 D=64: forward 54 to
- * 46 ms, backward 111 to 100; EPYC Zen 4, 2026-11). */
-typedef struct ahead {
-    const uint8_t *rows[5];
-    int64_t stride_bytes[5];
-    int n[5], slots; /* rows of each view; views */
-} ahead;
-
-static void ahead_add(const job *w, ahead *a, const uint8_t *base, const int64_t stride[3], int b, int h, int64_t t,
-                      int64_t n)
-{
-    a->rows[a->slots] = base + at(w, stride, b, h, t);
-    a->n[a->slots] = (int)n;
-    a->stride_bytes[a->slots++] = stride[2] * w->item;
-}
-
-/* Prefetches query i's share, one of `queries`, of the rows in `a`. */
-static inline void fetch_ahead(const job *w, const ahead *a, int i, int queries)
-{
-    const int bytes = w->s->D * w->item;
-    for (int slot = 0; slot < a->slots; slot++)
-        for (int row = i; row < a->n[slot]; row += queries)
-            for (int line = 0; line < bytes; line += 64)
-                __builtin_prefetch(a->rows[slot] + row * a->stride_bytes[slot] + line, 0, 2);
-}
-
-/* ---- packing --------------------------------------------------------------------------------------------------- */
-
-/* Packs rows [0, n) of `src`, `stride` elements apart, and zero rows up to `padded`, as the panel [padded, dw] that is
- * summed over d. With f32 words, the same panel also serves sums over the rows, as [padded, dn]. */
-static void pack_rows(const job *w, const uint8_t *src, int64_t stride, int n, int padded, an_word *panel)
-{
-    const int D = w->s->D, dw = w->dw;
-    for (int i = 0; i < n; i++) {
-        const uint8_t *row = src + i * stride * w->item;
-        an_word *out = panel + (int64_t)i * dw;
-        if (!w->dot) {
-            load_row((float *)out, row, w->s->dtype, D, dw);
-            if (w->round) round_row((float *)out, dw);
-        } else {
-            out[(D - 1) / 2] = 0; /* an odd D fills only half of the last pair */
-            if (w->s->dtype == AN_BF16)
-                memcpy(out, row, sizeof(an_half) * (size_t)D);
-            else
-                narrow_row(out, (const float *)(const void *)row, D);
-            for (int x = (D + 1) / 2; x < dw; x++) out[x] = 0;
-        }
-    }
-    memset(panel + (int64_t)n * dw, 0, sizeof(an_word) * (size_t)(padded - n) * (size_t)dw);
-}
-
-/* Packs rows [t0, t0+n) of q or k at `src`, turned by their positions where the job says so. */
-static void pack_turned(const job *w, const uint8_t *src, const int64_t stride[3], int b, int h, int64_t t0, int n,
-                        int padded, an_word *panel)
-{
-    const int D = w->s->D, dw = w->dw;
-    src += at(w, stride, b, h, t0);
-    if (!w->cosines) {
-        pack_rows(w, src, stride[2], n, padded, panel);
-        return;
-    }
-    for (int i = 0; i < n; i++) {
-        float *out = (float *)(panel + (int64_t)i * dw);
-        const float *sines = w->sines + (t0 + i) * D;
-        turn_row(out, (const float *)(const void *)(src + i * stride[2] * w->item), 1.0f,
-                 w->cosines + (t0 + i) * (D / 2), sines, sines + D / 2, D / 2);
-        for (int x = D; x < dw; x++) out[x] = 0.0f;
-    }
-    memset(panel + (int64_t)n * dw, 0, sizeof(an_word) * (size_t)(padded - n) * (size_t)dw);
-}
-
-/* Rearranges a panel of pairs along d to pairs along the rows, [padded/2, dn], which is summed over the rows. */
-static void pair_panel(const job *w, const an_word *panel, int padded, an_word *out)
-{
-    for (int i = 0; i < padded / 2; i++) {
-        const an_half *even = (const an_half *)(panel + (int64_t)(2 * i) * w->dw);
-        pair_halves(out + (int64_t)i * w->dn, even, even + 2 * w->dw, w->dn);
-    }
-}
 
 /* ---- forward --------------------------------------------------------------------------------------------------- */
 
@@ -234,7 +63,8 @@ typedef struct forward_scratch {
 
 static size_t forward_scratch_of(const job *w, uint8_t *base, forward_scratch *r)
 {
-    size_t used = 0, chunk = (size_t)an_round_up(AN_MIN(CHUNK, w->s->T), ROWS_UP), dn = (size_t)w->dn,
+    const int64_t rows = an_round_up(AN_MIN(CHUNK, w->s->T), ROWS_UP);
+    size_t used = 0, chunk = (size_t)AN_MAX(rows, AN_MIN(CHUNK, w->group * rows)), dn = (size_t)w->dn,
            dw = (size_t)w->dw;
     r->q = take(base, &used, chunk * dw);
     r->o = take(base, &used, chunk * dn);
@@ -374,70 +204,122 @@ static void forward_tile(const job *w, const forward_scratch *r, int b, int h, i
     }
 }
 
+/* Queries [i0, i0+rows) of heads [h, h+heads), all of one group. */
+typedef struct forward_part {
+    int b, h, heads, rows;
+    int64_t i0;
+} forward_part;
+
+static forward_part forward_part_of(const job *w, int64_t task)
+{
+    const an_attn_spec *s = w->s;
+    const int64_t chunks = an_ceil_div(s->T, CHUNK), parts = an_ceil_div(w->group, w->share),
+                  i0 = task % chunks * CHUNK;
+    const int64_t keys = task / chunks / parts, first = task / chunks % parts * w->share, of = s->H / w->group;
+    return (forward_part){.b = (int)(keys / of),
+                          .h = (int)(keys % of * w->group + first),
+                          .heads = (int)AN_MIN(w->share, w->group - first),
+                          .rows = (int)AN_MIN(CHUNK, s->T - i0),
+                          .i0 = i0};
+}
+
+/* Heads whose queries fit a task together, so that their keys are packed once, while there are tasks for all threads. */
+static int heads_together(const job *w, int threads)
+{
+    const an_attn_spec *s = w->s;
+    const int64_t keys = (int64_t)s->B * s->H / w->group;
+    int64_t n = s->T > CHUNK / 2 ? 1 : AN_MIN(w->group, CHUNK / an_round_up(s->T, ROWS_UP));
+    while (n > 1 && keys * an_ceil_div(w->group, n) < threads) n = (n + 1) / 2;
+    return (int)n;
+}
+
 /* What is packed after the block of keys that ends at k0: the next block, or after the last the first rows of the next
  * task, which this thread or another one will run. */
 static ahead forward_ahead(const job *w, int64_t task, int64_t k0, int64_t end)
 {
     const an_attn_spec *s = w->s;
-    const int64_t next = k0 < end ? task : task + 1, chunks = an_ceil_div(s->T, CHUNK), i0 = next % chunks * CHUNK;
-    const int b = (int)(next / chunks / s->H), h = (int)(next / chunks % s->H);
+    const forward_part f = forward_part_of(w, k0 < end ? task : task + 1);
     ahead a = {.slots = 0};
-    if (b == s->B) return a;
+    if (f.b == s->B) return a;
     if (k0 >= end) {
         k0 = 0;
-        if (s->T >= BLOCK) ahead_add(w, &a, w->q, s->q, b, h, i0, AN_MIN(CHUNK, s->T - i0));
+        if (s->T >= BLOCK) ahead_add(w, &a, w->q, s->q, f.b, f.h, f.i0, f.rows);
     }
     const int64_t n = AN_MIN(BLOCK, w->keys - k0);
-    ahead_add(w, &a, w->k, s->k, b, h, k0, n);
-    ahead_add(w, &a, w->v, s->v, b, h, k0, n);
+    ahead_add(w, &a, w->k, s->k, f.b, f.h / w->group, k0, n);
+    ahead_add(w, &a, w->v, s->v, f.b, f.h / w->group, k0, n);
     return a;
+}
+
+/* The panels of the n-th head of a task whose heads have `padded` rows each. */
+static forward_scratch rows_of_head(const job *w, forward_scratch r, int n, int padded)
+{
+    const int64_t row = (int64_t)n * padded;
+    r.q += row * w->dw, r.o += row * w->dn, r.l += row * LANES, r.m += row;
+    return r;
+}
+
+/* Head h from its sums: o and lse. */
+static void forward_store(const job *w, const forward_scratch *r, int b, int h, int64_t i0, int rows)
+{
+    const an_attn_spec *s = w->s;
+    const int64_t head = (int64_t)b * s->H + h;
+    for (int i = 0; i < rows; i++) r->sums[i] = lanes_sum(lanes_load(r->l + i * LANES));
+    for (int i = 0; i < rows; i++) {
+        const float factor = r->sums[i] == 0.0f ? 0.0f : w->drop.scale / r->sums[i];
+        store_row(w->out + at(w, s->o, b, h, i0 + i), s->dtype, r->o + (int64_t)i * w->dn, factor, s->D);
+    }
+    if (!w->lse) return;
+    for (int i = 0; i < rows; i++) r->sums[i] = an_log(r->sums[i]); /* -inf for a row without visible keys: log(0) */
+    if (w->mask) {
+        float *most = w->lse + 2 * head * s->T + i0;
+        for (int i = 0; i < rows; i++) most[i] = r->m[i], most[s->T + i] = r->sums[i] == -INFINITY ? 0.0f : r->sums[i];
+        return;
+    }
+    for (int i = 0; i < rows; i++) w->lse[head * s->T + i0 + i] = r->m[i] + r->sums[i];
 }
 
 static void forward_task(void *arg, int64_t task, int thread)
 {
     const job *w = arg;
     const an_attn_spec *s = w->s;
-    const int64_t chunks = an_ceil_div(s->T, CHUNK), i0 = task % chunks * CHUNK, head = task / chunks;
-    const int b = (int)(head / s->H), h = (int)(head % s->H), rows = (int)AN_MIN(CHUNK, s->T - i0);
+    const forward_part f = forward_part_of(w, task);
+    const int kv = f.h / w->group, padded = (int)an_round_up(f.rows, ROWS_UP);
+    const int64_t i0 = f.i0;
     forward_scratch mine;
     forward_scratch_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &mine);
 
-    const int padded = (int)an_round_up(rows, ROWS_UP);
-    pack_turned(w, w->q, s->q, b, h, i0, rows, padded, mine.q);
-    memset(mine.o, 0, sizeof(float) * (size_t)padded * (size_t)w->dn);
-    memset(mine.l, 0, sizeof(float) * (size_t)rows * LANES);
-    for (int i = 0; i < rows; i++) mine.m[i] = -FLT_MAX; /* not -inf: with no visible key, exp(m - m) would be NaN */
+    for (int x = 0; x < f.heads; x++) {
+        const forward_scratch r = rows_of_head(w, mine, x, padded);
+        pack_turned(w, w->q, s->q, f.b, f.h + x, i0, f.rows, padded, r.q);
+        memset(r.o, 0, sizeof(float) * (size_t)padded * (size_t)w->dn);
+        memset(r.l, 0, sizeof(float) * (size_t)f.rows * LANES);
+        for (int i = 0; i < f.rows; i++) r.m[i] = -FLT_MAX; /* not -inf: with no visible key, exp(m - m) would be NaN */
+    }
 
     tiles_begin();
-    const int64_t end = visible(w, i0 + rows - 1, 0, w->keys); /* blocks of keys behind the causal mask are skipped */
+    const int64_t end = visible(w, i0 + f.rows - 1, 0, w->keys); /* blocks of keys behind the causal mask are skipped */
     for (int64_t k0 = hidden(w, i0, 0, w->keys) / BLOCK * BLOCK; k0 < end; k0 += BLOCK) {
         int n = (int)AN_MIN(BLOCK, w->keys - k0);
-        pack_turned(w, w->k, s->k, b, h, k0, n, BLOCK, mine.rows);
+        pack_turned(w, w->k, s->k, f.b, kv, k0, n, BLOCK, mine.rows);
         transpose(mine.kt, mine.rows, w->dw, w->dw);
-        pack_rows(w, w->v + at(w, s->v, b, h, k0), s->v[2], n, BLOCK, w->dot ? mine.rows : mine.v);
+        pack_rows(w, w->v + at(w, s->v, f.b, kv, k0), s->v[2], n, BLOCK, w->dot ? mine.rows : mine.v);
         if (w->dot) pair_panel(w, mine.rows, BLOCK, mine.v);
-        for (int row = 0; row < rows; row += BLOCK) {
-            mine.next = row + BLOCK < rows ? (ahead){.slots = 0} : forward_ahead(w, task, k0 + BLOCK, end);
-            if (hidden(w, i0 + row, k0, n) == n) continue;
-            forward_tile(w, &mine, b, h, i0, row, AN_MIN(BLOCK, rows - row), k0, n);
+        for (int x = 0; x < f.heads; x++) {
+            forward_scratch r = rows_of_head(w, mine, x, padded);
+            for (int row = 0; row < f.rows; row += BLOCK) {
+                const bool last = row + BLOCK >= f.rows && x == f.heads - 1;
+                r.next = last ? forward_ahead(w, task, k0 + BLOCK, end) : (ahead){.slots = 0};
+                if (hidden(w, i0 + row, k0, n) == n) continue;
+                forward_tile(w, &r, f.b, f.h + x, i0, row, AN_MIN(BLOCK, f.rows - row), k0, n);
+            }
         }
     }
     tiles_end();
-    for (int i = 0; i < rows; i++) mine.sums[i] = lanes_sum(lanes_load(mine.l + i * LANES));
-    for (int i = 0; i < rows; i++) {
-        const float factor = mine.sums[i] == 0.0f ? 0.0f : w->drop.scale / mine.sums[i];
-        store_row(w->out + at(w, s->o, b, h, i0 + i), s->dtype, mine.o + (int64_t)i * w->dn, factor, s->D);
+    for (int x = 0; x < f.heads; x++) {
+        const forward_scratch r = rows_of_head(w, mine, x, padded);
+        forward_store(w, &r, f.b, f.h + x, i0, f.rows);
     }
-    if (!w->lse) return;
-    for (int i = 0; i < rows; i++)
-        mine.sums[i] = an_log(mine.sums[i]); /* -inf for a row without visible keys: log(0) */
-    if (w->mask) {
-        float *most = w->lse + 2 * head * s->T + i0;
-        for (int i = 0; i < rows; i++)
-            most[i] = mine.m[i], most[s->T + i] = mine.sums[i] == -INFINITY ? 0.0f : mine.sums[i];
-        return;
-    }
-    for (int i = 0; i < rows; i++) w->lse[head * s->T + i0 + i] = mine.m[i] + mine.sums[i];
 }
 
 #if AN_TILES /* which multiply bf16 only: the rest is the business of the instruction set that they come with */
@@ -472,7 +354,9 @@ void AN_ISA_NAME(attn_forward)(const an_attn_spec *s, void *const *args, const f
     forward_scratch unused;
     w.scratch = scratch;
     w.scratch_bytes = forward_scratch_of(&w, NULL, &unused);
-    an_pool_run(p, (int64_t)s->B * s->H * an_ceil_div(s->T, CHUNK), forward_task, &w);
+    w.share = heads_together(&w, an_pool_working(p));
+    const int64_t heads = (int64_t)s->B * (s->H / w.group) * an_ceil_div(w.group, w.share); /* or several that share */
+    an_pool_run(p, heads * an_ceil_div(s->T, CHUNK), forward_task, &w);
 }
 
 /* ---- backward -------------------------------------------------------------------------------------------------- */
@@ -483,7 +367,7 @@ typedef struct backward_scratch {
     an_word *ka;         /* pairs along the keys [32, dn] */
     an_word *q, *g;      /* [64, dw] rows of q and do; these four and delta of all queries where they are kept */
     an_word *qa, *ga;    /* pairs along the queries [32, dn] */
-    float *dk, *dv;      /* [64, dn] */
+    float *dk, *dv;      /* [64, dn]; of grouped heads of all keys, for which they are summed head by head */
     float *dq;           /* [T, dn], or [64, dn] when split */
     float *p;            /* [64, 64] scores, then probabilities after dropout */
     float *ds;           /* [64, 64] gradients of the probabilities, then of the scores */
@@ -507,8 +391,9 @@ static size_t backward_scratch_of(const job *w, uint8_t *base, backward_scratch 
     r->ka = take(base, &used, half * dn);
     r->qa = take(base, &used, w->dot ? queries / 2 * dn : 0);
     r->ga = take(base, &used, w->dot ? queries / 2 * dn : 0);
-    r->dk = take(base, &used, BLOCK * dn);
-    r->dv = take(base, &used, BLOCK * dn);
+    const size_t keys = w->group > 1 ? (size_t)an_round_up(w->s->S, BLOCK) : BLOCK;
+    r->dk = take(base, &used, keys * dn);
+    r->dv = take(base, &used, keys * dn);
     r->p = take(base, &used, BLOCK * BLOCK);
     r->ds = take(base, &used, BLOCK * BLOCK);
     r->pa = take(base, &used, half * BLOCK);
@@ -522,12 +407,14 @@ static size_t backward_scratch_of(const job *w, uint8_t *base, backward_scratch 
     return used;
 }
 
+/* Those of head h of q. */
 static void load_keys(const job *w, const backward_scratch *r, int b, int h, int64_t k0, int n)
 {
     const an_attn_spec *s = w->s;
-    pack_rows(w, w->v + at(w, s->v, b, h, k0), s->v[2], n, BLOCK, r->k);
+    const int kv = h / w->group;
+    pack_rows(w, w->v + at(w, s->v, b, kv, k0), s->v[2], n, BLOCK, r->k);
     transpose(r->vt, r->k, w->dw, w->dw);
-    pack_turned(w, w->k, s->k, b, h, k0, n, BLOCK, r->k);
+    pack_turned(w, w->k, s->k, b, kv, k0, n, BLOCK, r->k);
     transpose(r->kt, r->k, w->dw, w->dw);
     if (w->dot) pair_panel(w, r->k, BLOCK, r->ka);
 }
@@ -752,17 +639,17 @@ static void store_turned(const job *w, uint8_t *base, const int64_t stride[3], i
     }
 }
 
-/* What is packed after the tile that ends at query i0 and key k0: the next queries, the next keys or the next head. */
+/* What is packed after the tile of head h of q that ends at query i0 and key k0: the next queries, the next keys or the next head. */
 static ahead backward_ahead(const job *w, int b, int h, int64_t i0, int64_t k0)
 {
     const an_attn_spec *s = w->s;
     ahead a = {.slots = 0};
-    const bool keys = i0 >= s->T, head = keys && k0 >= s->S;
+    const bool keys = i0 >= s->T, head = keys && (k0 >= s->S || (w->split && (h + 1) % w->group));
     if (head) {
         if (++h == s->H) h = 0, b++;
         if (b == s->B) return a;
     }
-    if (head) k0 = 0;
+    if (head) k0 = w->split && h % w->group ? k0 - BLOCK : 0; /* another head of the group reads the same block */
     if (keys) i0 = 0;
     if (w->kept ? head : !keys || head) {
         const int64_t n = w->kept ? s->T : AN_MIN(BLOCK, s->T - i0);
@@ -770,23 +657,20 @@ static ahead backward_ahead(const job *w, int b, int h, int64_t i0, int64_t k0)
         ahead_add(w, &a, w->g, s->do_, b, h, i0, n);
         ahead_add(w, &a, w->o, s->o, b, h, i0, n);
     }
-    if (keys) {
+    if (keys && !(w->split && h % w->group)) {
         const int64_t n = AN_MIN(BLOCK, s->S - k0);
-        ahead_add(w, &a, w->k, s->k, b, h, k0, n);
-        ahead_add(w, &a, w->v, s->v, b, h, k0, n);
+        ahead_add(w, &a, w->k, s->k, b, h / w->group, k0, n);
+        ahead_add(w, &a, w->v, s->v, b, h / w->group, k0, n);
     }
     return a;
 }
 
-/* dk and dv of one block of keys. With dq [T, dn] not NULL, also adds what this block contributes to dq. */
-static void backward_keys(const job *w, backward_scratch *r, int b, int h, int64_t k0, float *dq)
+/* Adds to r->dk and r->dv of a block of n keys, which is loaded, what the queries of head h contribute. With dq [T, dn] not NULL, also adds
+ * what this block contributes to dq. */
+static void add_head(const job *w, backward_scratch *r, int b, int h, int64_t k0, int n, float *dq)
 {
     const an_attn_spec *s = w->s;
-    const int n = (int)AN_MIN(BLOCK, s->S - k0);
     const int64_t first = k0 - w->shift; /* the first query that sees a key of the block: tiles before it are skipped */
-    memset(r->dk, 0, sizeof(float) * BLOCK * (size_t)w->dn);
-    memset(r->dv, 0, sizeof(float) * BLOCK * (size_t)w->dn);
-    load_keys(w, r, b, h, k0, n);
     const int64_t after = s->window ? AN_MIN(s->T, first + n + s->window - 1) : s->T; /* and those after it */
     for (int64_t i0 = first <= 0 ? 0 : first / BLOCK * BLOCK; i0 < after; i0 += BLOCK) {
         int rows = (int)AN_MIN(BLOCK, s->T - i0);
@@ -797,8 +681,23 @@ static void backward_keys(const job *w, backward_scratch *r, int b, int h, int64
         add_keys(w, &tile, i0, rows, k0, n);
         if (dq) add_queries(w, &tile, dq + i0 * w->dn, i0, rows, k0, n);
     }
-    store_turned(w, w->dk, s->dk, b, h, k0, n, r->dk);
-    store_rows(w, w->dv, s->dv, b, h, k0, n, r->dv, w->drop.scale);
+}
+
+/* dk and dv of one block of keys, from heads [h, h+heads) of their group: begun with its first head, stored after its last. */
+static void backward_keys(const job *w, backward_scratch r, int b, int h, int heads, int64_t k0, float *dq)
+{
+    const an_attn_spec *s = w->s;
+    const int n = (int)AN_MIN(BLOCK, s->S - k0), kv = h / w->group;
+    if (w->group > 1) r.dk += k0 * w->dn, r.dv += k0 * w->dn;
+    if (h % w->group == 0) {
+        memset(r.dk, 0, sizeof(float) * BLOCK * (size_t)w->dn);
+        memset(r.dv, 0, sizeof(float) * BLOCK * (size_t)w->dn);
+    }
+    load_keys(w, &r, b, h, k0, n);
+    for (int x = 0; x < heads; x++) add_head(w, &r, b, h + x, k0, n, dq);
+    if ((h + heads) % w->group) return;
+    store_turned(w, w->dk, s->dk, b, kv, k0, n, r.dk);
+    store_rows(w, w->dv, s->dv, b, kv, k0, n, r.dv, w->drop.scale);
 }
 
 static void backward_queries(const job *w, const backward_scratch *r, int b, int h, int64_t i0)
@@ -817,6 +716,19 @@ static void backward_queries(const job *w, const backward_scratch *r, int b, int
     store_turned(w, w->dq, s->dq, b, h, i0, rows, r->dq);
 }
 
+/* All of a head of q, whose group is walked in order. */
+static void backward_head(const job *w, const backward_scratch *r, int b, int h)
+{
+    const an_attn_spec *s = w->s;
+    memset(r->dq, 0, sizeof(float) * (size_t)an_round_up(s->T, ROWS_UP) * (size_t)w->dn);
+    for (int64_t i0 = 0; i0 < s->T && w->kept; i0 += BLOCK) {
+        const backward_scratch tile = queries_from(w, *r, i0);
+        load_queries(w, &tile, b, h, i0, (int)AN_MIN(BLOCK, s->T - i0));
+    }
+    for (int64_t k0 = 0; k0 < s->S; k0 += BLOCK) backward_keys(w, *r, b, h, 1, k0, r->dq);
+    store_turned(w, w->dq, s->dq, b, h, 0, s->T, r->dq);
+}
+
 static void backward_part(void *arg, int64_t task, int thread)
 {
     const job *w = arg;
@@ -824,24 +736,18 @@ static void backward_part(void *arg, int64_t task, int thread)
     backward_scratch r;
     r.next.slots = 0;
     backward_scratch_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &r);
-    if (!w->split) {
-        const int b = (int)(task / s->H), h = (int)(task % s->H);
-        memset(r.dq, 0, sizeof(float) * (size_t)an_round_up(s->T, ROWS_UP) * (size_t)w->dn);
-        for (int64_t i0 = 0; i0 < s->T && w->kept; i0 += BLOCK) {
-            const backward_scratch tile = queries_from(w, r, i0);
-            load_queries(w, &tile, b, h, i0, (int)AN_MIN(BLOCK, s->T - i0));
-        }
-        for (int64_t k0 = 0; k0 < s->S; k0 += BLOCK) backward_keys(w, &r, b, h, k0, r.dq);
-        store_turned(w, w->dq, s->dq, b, h, 0, s->T, r.dq);
-        return;
+    const int64_t key_blocks = an_ceil_div(s->S, BLOCK), query_blocks = an_ceil_div(s->T, BLOCK);
+    const int64_t blocks = w->split ? key_blocks + w->group * query_blocks : 1, unit = task / blocks;
+    const int b = (int)(unit / (s->H / w->group)), h = (int)(unit % (s->H / w->group)) * w->group;
+    int64_t block = task % blocks;
+    if (w->split && block < key_blocks) {
+        backward_keys(w, r, b, h, w->group, block * BLOCK, NULL);
+    } else if (w->split) {
+        block -= key_blocks;
+        backward_queries(w, &r, b, h + (int)(block / query_blocks), block % query_blocks * BLOCK);
+    } else {
+        for (int x = 0; x < w->group; x++) backward_head(w, &r, b, h + x);
     }
-    const int64_t key_blocks = an_ceil_div(s->S, BLOCK), blocks = key_blocks + an_ceil_div(s->T, BLOCK);
-    const int64_t head = task / blocks, block = task % blocks;
-    const int b = (int)(head / s->H), h = (int)(head % s->H);
-    if (block < key_blocks)
-        backward_keys(w, &r, b, h, block * BLOCK, NULL);
-    else
-        backward_queries(w, &r, b, h, (block - key_blocks) * BLOCK);
 }
 
 static void backward_task(void *arg, int64_t task, int thread)
@@ -874,8 +780,8 @@ void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, const 
     /* One task per head needs 5 GEMMs a tile; separate tasks for keys and queries need 7, but give every thread work. The
      * sums are accumulated in the same order either way, so the choice may depend on the number of threads without
      * changing a bit. */
-    const int64_t heads = (int64_t)s->B * s->H, threads = an_pool_working(p);
-    const int64_t blocks = an_ceil_div(s->S, BLOCK) + an_ceil_div(s->T, BLOCK);
+    const int64_t heads = (int64_t)s->B * (s->H / w.group), threads = an_pool_working(p); /* heads of k and v */
+    const int64_t blocks = an_ceil_div(s->S, BLOCK) + w.group * an_ceil_div(s->T, BLOCK);
     w.split = 5 * an_ceil_div(heads, threads) * threads > 7 * heads && blocks > 2;
     w.kept = !w.split && s->T <= KEPT;
     an_pool_run(p, w.split ? heads * blocks : heads, backward_task, &w);

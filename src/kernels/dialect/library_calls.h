@@ -20,6 +20,8 @@
 #define AN_CALL_TRISOLVE      7
 #define AN_CALL_PUT_ROWS      8
 #define AN_CALL_ROW_UPDATE    9
+#define AN_CALL_GROUPED_MATMUL 10
+#define AN_CALL_GROUPED_OUTER  11
 
 #define AN_KIND_F64 4 /* CUDA only */
 #define AN_KIND_I32 5

@@ -14,6 +14,12 @@ struct an_attn_args {
     int window;          /* with AN_SLIDING: keys that a query sees, up to the last one */
 };
 
+/* Grouped heads: head h of q reads head h / AN_GROUP of k and v, and dk and dv are sums over AN_GROUP heads. The bodies for sm_90a, of short
+ * sequences and of tf32 know none. */
+#ifndef AN_GROUP
+#define AN_GROUP 1
+#endif
+
 /* attn_tf32.inc: whether a thread block makes dq, dk and dv of a whole head, five GEMMs instead of seven: where there are heads enough for
  * two on each of 132 multiprocessors, and key 0 is seen by all queries. Its dynamic shared memory: 64 keys, two pairs of tiles of `cols`
  * queries, their lse and delta, ds. */

@@ -121,20 +121,20 @@ static void put_arch(an_text *out, const json_t *settings)
     }
 }
 
-/* The folders of "a", "a,b" or "['a', 'b']" as a list. */
+/* The folders of a list (an_list). */
 static void put_folders(an_text *out, const char *key, const char *data)
 {
-    char name[1024];
-    const char *at = data + strspn(data, "[], '\"");
-    an_text_printf(out, "%s:%s\n", key, *at ? "" : " []");
-    for (; *at; at += strspn(at, "], '\"")) {
-        const size_t n = strcspn(at, "],'\"");
-        snprintf(name, sizeof name, "%.*s", (int)AN_MIN(n, sizeof name - 1), at);
-        an_text_puts(out, "- ");
-        an_json_put(out, name);
+    an_text name = {0};
+    an_list list = an_list_begin(data);
+    bool any = false;
+    for (; an_list_next(&list, &name); any = true) {
+        an_text_printf(out, any ? "- " : "%s:\n- ", key);
+        an_json_put(out, name.data);
         an_text_puts(out, "\n");
-        at += n;
     }
+    if (!any) an_text_printf(out, "%s: []\n", key);
+    out->failed |= name.failed;
+    an_text_free(&name);
 }
 
 static void put_rest(an_text *out, const json_t *settings)

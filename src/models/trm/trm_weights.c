@@ -2,16 +2,15 @@
 #include "models/trm/trm_weights.h"
 #include "io/checkpoint.h"
 #include "io/config/config.h"
+#include "io/formats/json.h"
 #include "io/formats/torch_file.h"
 #include "models/trm/trm_export.h"
 #include "models/trm/trm_model.h"
-#include "platform/platform.h"
+#include "models/trm/trm_settings.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { MAX_SETTINGS_BYTES = 1 << 20 };
 static const char compiled[] = "_orig_mod.", inner[] = "model.inner.";
 
 static const char *without(const char *name, const char *prefix)
@@ -39,50 +38,6 @@ bool an_trm_weights_are_ours(const an_st *raw)
 
 /* ---- settings: all_config.yaml beside the file, then what shapes say */
 
-/* "  num_heads: 8" under "arch:" is arch.num_heads; what is deeper, as loss_type, is below that. Keys that this program
- * does not have (a name, a class) say nothing about the weights. */
-static an_status read_line(an_err *err, const char *path, int line, char *text, char group[2][64], an_trm_settings *s)
-{
-    char origin[AN_CKPT_PATH_BYTES + 16], key[256];
-    const size_t indent = strspn(text, " ");
-    char *colon = strstr(text, ":"), *name = text + indent;
-    if (!colon || *name == '#' || *name == '-' || indent > 4 || colon - name > 60) return AN_OK;
-    *colon = 0;
-    char *value = colon + 1 + strspn(colon + 1, " ");
-    value[strcspn(value, "\r\n")] = 0;
-    const size_t n = strlen(value);
-    if (n > 1 && (*value == '"' || *value == '\'') && value[n - 1] == *value) value[n - 1] = 0, value++;
-    if (!*value) {
-        if (indent < 4) snprintf(group[indent / 2], sizeof group[0], "%s", name);
-        return AN_OK;
-    }
-    snprintf(key, sizeof key, "%s%s%s%s%s", indent > 0 ? group[0] : "", indent > 0 ? "." : "",
-             indent > 2 ? group[1] : "", indent > 2 ? "." : "", name);
-    if (!an_config_find(an_trm_model.keys, key)) return AN_OK;
-    snprintf(origin, sizeof origin, "%s:%d", path, line);
-    return an_config_set(err, an_trm_model.keys, s, origin, key, value);
-}
-
-static an_status read_beside(an_err *err, const char *path, an_trm_settings *s)
-{
-    char beside[AN_CKPT_PATH_BYTES], group[2][64] = {{0}}, *text;
-    const char *slash = strrchr(path, '/');
-    const int n = snprintf(beside, sizeof beside, "%.*sall_config.yaml", slash ? (int)(slash - path + 1) : 0, path);
-    size_t bytes;
-    if (n < 0 || n >= (int)sizeof beside || access(beside, F_OK) != 0) return AN_OK;
-    AN_TRY(an_file_read(err, beside, MAX_SETTINGS_BYTES, &text, &bytes));
-    an_status status = AN_OK;
-    char *line = text;
-    for (int number = 1; status == AN_OK && *line; number++) {
-        char *end = line + strcspn(line, "\n"), *next = end + (*end != 0);
-        *end = 0;
-        status = read_line(err, beside, number, line, group, s);
-        line = next;
-    }
-    free(text);
-    return status;
-}
-
 static int64_t dim(const an_st_tensor *t, int axis)
 {
     return t && axis < t->rank ? t->shape[axis] : 0;
@@ -97,12 +52,13 @@ static int64_t count_layers(const an_st *raw)
     return n;
 }
 
-static an_status settings_of(an_err *err, const an_st *raw, an_trm_settings *s)
+/* *data: where the file beside says that its data are (an_list). */
+static an_status settings_of(an_err *err, const an_st *raw, an_trm_settings *s, an_text *data)
 {
     const an_st_tensor *embed = find(raw, "embed_tokens.embedding_weight"), *table = find(raw, "puzzle_emb.weights");
     const an_st_tensor *mix = find(raw, "L_level.layers.0.mlp_t.gate_up_proj.weight");
     AN_TRY(an_config_defaults(err, an_trm_model.keys, s));
-    AN_TRY(read_beside(err, an_st_path(raw), s));
+    AN_TRY(an_trm_settings_beside(err, an_st_path(raw), s, data));
     s->vocab_size = dim(embed, 0);
     s->hidden_size = dim(embed, 1);
     s->L_layers = count_layers(raw);
@@ -193,10 +149,10 @@ static an_status check_names(an_err *err, const an_st *raw, const an_trm_setting
     return AN_OK;
 }
 
-static an_status import(an_err *err, content *c, an_text *config, an_st_tensor **out, size_t *out_n)
+static an_status import(an_err *err, content *c, an_text *data, an_text *config, an_st_tensor **out, size_t *out_n)
 {
     an_trm_settings s;
-    AN_TRY(settings_of(err, c->raw, &s));
+    AN_TRY(settings_of(err, c->raw, &s, data));
     AN_TRY(check_names(err, c->raw, &s));
     const size_t n = an_st_count(c->raw);
     an_st_tensor *t = AN_NEW_ARRAY(&c->arena, an_st_tensor, n + 1);
@@ -214,8 +170,14 @@ static an_status import(an_err *err, content *c, an_text *config, an_st_tensor *
     AN_TRY(an_config_json(err, an_trm_model.keys, &s, config));
     /* {"arch...": ...} becomes {"model":"trm", ...} */
     an_text whole = {0};
-    an_text_printf(&whole, "{\"model\":\"%s\",\"task\":\"%s\",%s", an_trm_model.name,
-                   s.causal ? "chat" : an_trm_model.task, config->data ? config->data + 1 : "");
+    an_text_printf(&whole, "{\"model\":\"%s\",\"task\":\"%s\",", an_trm_model.name,
+                   s.causal ? "chat" : an_trm_model.task);
+    if (data->len > 0 && data->len < AN_CONFIG_TEXT_BYTES) {
+        an_text_puts(&whole, "\"data\":");
+        an_json_put(&whole, data->data);
+        an_text_puts(&whole, ",");
+    }
+    an_text_puts(&whole, config->data ? config->data + 1 : "");
     an_text_free(config);
     *config = whole;
     return config->failed ? an_fail_nomem(err, an_st_path(c->raw), config->len) : AN_OK;
@@ -231,10 +193,10 @@ an_status an_trm_weights_import(an_err *err, an_st *raw, an_st **out)
         return an_fail_nomem(err, "weights", sizeof *c);
     }
     c->raw = raw;
-    an_text config = {0};
+    an_text config = {0}, data = {0};
     an_st_tensor *tensors = NULL;
     size_t n = 0;
-    an_status status = import(err, c, &config, &tensors, &n);
+    an_status status = import(err, c, &data, &config, &tensors, &n);
     if (status == AN_OK) {
         const char *meta[1][2] = {{AN_CKPT_CONFIG, config.data}};
         const an_st_view view = {tensors, n, (const char *const(*)[2])meta, 1, c, release};
@@ -243,6 +205,7 @@ an_status an_trm_weights_import(an_err *err, an_st *raw, an_st **out)
         release(c);
     }
     an_text_free(&config);
+    an_text_free(&data);
     return status;
 }
 

@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 typedef struct chat_settings {
-    an_train_text tokenizer;
+    an_train_text tokenizer, data_test;
     int64_t eval_epochs, lr_warmup_steps;
     double lr_min_ratio;
 } chat_settings;
 
-enum { AUTO_WARMUP = 1000, AS_COMMON = -2 /* of lr_warmup_steps */ };
+enum { AUTO_WARMUP = 1000, AS_COMMON = -2 /* of lr_warmup_steps */, UNKNOWN_LENGTH = 512 };
 
 #define AT(name) offsetof(chat_settings, name)
 static const an_config_field fields[] = {
@@ -33,6 +33,8 @@ static const an_config_field fields[] = {
      "warmup_iters says"},
     {"lr_min_ratio", AN_CONFIG_FLOAT, AT(lr_min_ratio), "0.1", -1, 1, NULL,
      "learning rate at the end, as a part of its peak; -1: as min_lr says"},
+    {"data_paths_test", AN_CONFIG_TEXT, AT(data_test), "", 0, 0, NULL,
+     "folders whose test split is evaluated; empty: those of data"},
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -43,6 +45,7 @@ typedef struct chat_data {
     int64_t S;
     int32_t pad;
     an_puzzle_order order;
+    char tokenizer_of[AN_PUZZLE_PATH_BYTES]; /* where own_tokenizer is from */
 } chat_data;
 
 static const chat_data *chat(const an_task_data *d)
@@ -57,31 +60,57 @@ static chat_settings *settings_of(an_train_config *c)
 
 /* ---- opening */
 
+/* Folder i of the data's, or of those that data= names where none are opened. False: there is no such folder. */
+static bool folder_at(const an_train_config *c, const chat_data *d, int i, char out[AN_PUZZLE_PATH_BYTES])
+{
+    const an_puzzle_set *s = d->set[AN_TRAIN] ? d->set[AN_TRAIN] : d->set[AN_VAL];
+    an_text name = {0};
+    an_list list = an_list_begin(c->data);
+    bool found = s ? an_puzzle_set_dir(s, i) != NULL : an_list_next(&list, &name);
+    for (int k = 0; !s && found && k < i; k++) found = an_list_next(&list, &name);
+    const char *dir = !found ? "" : s ? an_puzzle_set_dir(s, i) : name.data;
+    found = found && snprintf(out, AN_PUZZLE_PATH_BYTES, "%s/tokenizer", dir) < AN_PUZZLE_PATH_BYTES;
+    an_text_free(&name);
+    return found;
+}
+
+/* Each folder of conversations may have the tokenizer that made it; those that do must mean the same by their ids as `own`, which
+ * becomes that of the first where there is none yet. */
+static an_status match_tokenizers(an_err *err, const an_train_config *c, chat_data *d)
+{
+    char path[AN_PUZZLE_PATH_BYTES];
+    for (int i = 0; i < AN_PUZZLE_MAX_PARTS && folder_at(c, d, i, path); i++) {
+        an_tokenizer *other;
+        if (access(path, F_OK) != 0) continue;
+        if (!d->own_tokenizer) {
+            AN_TRY(an_tokenizer_open(err, path, &d->own_tokenizer));
+            snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%s", path);
+            continue;
+        }
+        if (!d->head.loaded) break; /* which data these weights saw says data=, and nothing is read of them */
+        AN_TRY(an_tokenizer_open(err, path, &other));
+        an_status status = an_tokenizer_match(err, path, other, d->own_tokenizer);
+        an_tokenizer_free(other);
+        AN_TRY(status);
+    }
+    return AN_OK;
+}
+
 /* The first that is there: the tokenizer of the checkpoint that weights come from, so that its ids keep their meaning;
  * that of the settings; that of the data. */
-static an_status open_tokenizer(an_err *err, an_train_config *c, const an_st *from, chat_data *d)
+static an_status open_tokenizer(an_err *err, an_train_config *c, const an_st *from, int flags, chat_data *d)
 {
-    const chat_settings *s = settings_of(c);
-    const char *json = from ? an_st_meta(from, AN_CKPT_TOKENIZER) : NULL;
-    const char *dir = d->set[AN_TRAIN] ? an_puzzle_set_dir(d->set[AN_TRAIN], 0)
-                      : d->set[AN_VAL] ? an_puzzle_set_dir(d->set[AN_VAL], 0)
-                                       : NULL;
-    char path[AN_PUZZLE_PATH_BYTES + 16] = "";
-    if (dir) snprintf(path, sizeof path, "%s/tokenizer", dir);
-    const bool beside = dir && access(path, F_OK) == 0;
-    an_tokenizer *other = NULL;
+    const char *named = settings_of(c)->tokenizer, *json = from ? an_st_meta(from, AN_CKPT_TOKENIZER) : NULL;
     if (json) {
         AN_TRY(an_tokenizer_from_json(err, an_st_path(from), json, strlen(json), &d->own_tokenizer));
-        if (beside && !s->tokenizer[0]) { /* the data must mean the same by its ids */
-            AN_TRY(an_tokenizer_open(err, path, &other));
-            an_status status = an_tokenizer_match(err, dir, other, d->own_tokenizer);
-            an_tokenizer_free(other);
-            AN_TRY(status);
-        }
-    } else if (s->tokenizer[0])
-        AN_TRY(an_tokenizer_open(err, s->tokenizer, &d->own_tokenizer));
-    else if (beside)
-        AN_TRY(an_tokenizer_open(err, path, &d->own_tokenizer));
+        if (*named && flags & AN_OPEN_INITIAL)
+            AN_TRY(an_tokenizer_check_named(err, named, an_st_path(from), d->own_tokenizer));
+        snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%s", an_st_path(from));
+    } else if (*named) {
+        AN_TRY(an_tokenizer_open(err, named, &d->own_tokenizer));
+        snprintf(d->tokenizer_of, sizeof d->tokenizer_of, "%s", named);
+    }
+    AN_TRY(match_tokenizers(err, c, d));
     d->head.tokenizer = d->own_tokenizer;
     return AN_OK;
 }
@@ -116,8 +145,12 @@ static an_status check_shift(an_err *err, const an_puzzle_set *s)
 static an_status open_sets(an_err *err, an_train_config *c, bool whole, chat_data *d)
 {
     for (int split = whole ? AN_VAL : 0; split < AN_N_SPLITS; split++) {
-        AN_TRY(an_puzzle_set_open_list(err, c->data, split == AN_TRAIN ? "train" : "test", &d->set[split]));
+        const char *test = whole || split == AN_TRAIN ? "" : settings_of(c)->data_test;
+        AN_TRY(
+            an_puzzle_set_open_list(err, *test ? test : c->data, split == AN_TRAIN ? "train" : "test", &d->set[split]));
         AN_TRY(check_shift(err, d->set[split]));
+        if (split == AN_VAL && d->set[AN_TRAIN])
+            AN_TRY(an_puzzle_set_agree(err, d->set[AN_TRAIN], d->set[AN_VAL], false));
         const an_puzzle_meta *m = an_puzzle_set_meta(d->set[split]);
         d->head.units[split] = an_puzzle_set_examples(d->set[split]) * m->seq_len;
         d->head.bytes += an_puzzle_set_bytes(d->set[split]);
@@ -127,7 +160,7 @@ static an_status open_sets(an_err *err, an_train_config *c, bool whole, chat_dat
     return AN_OK;
 }
 
-static an_status settle_sizes(an_err *err, an_train_config *c, chat_data *d)
+static an_status settle_sizes(an_err *err, an_train_config *c, const an_st *from, chat_data *d)
 {
     int64_t *vocab = an_train_number(c, "vocab_size"), *length = an_train_number(c, "arch.seq_len");
     int64_t *ids = an_train_number(c, "num_puzzle_identifiers");
@@ -137,15 +170,17 @@ static an_status settle_sizes(an_err *err, an_train_config *c, chat_data *d)
                                             : 0;
     if (*vocab == 0) *vocab = have;
     if (*length == 0 && s) *length = an_puzzle_set_meta(s)->seq_len;
+    if (*length == 0 && from) *length = an_puzzle_set_length(c->data); /* TinyRecursiveModels leaves it to the data */
+    if (*length == 0 && from) *length = UNKNOWN_LENGTH;
     if (ids && *ids == 0) *ids = 1;
     if (*vocab == 0 || *length == 0)
         return an_fail(err, AN_E_USAGE,
                        "the number of token ids and of tokens in a conversation are not known: set data=, or "
                        "vocab_size and arch.seq_len");
     if (have > *vocab)
-        return an_fail(err, AN_E_DATA,
-                       "%s has %lld token ids, the model %lld; name the data set that it was trained on", c->data,
-                       (long long)have, (long long)*vocab);
+        return an_fail(err, AN_E_DATA, "%s has %lld token ids, the model %lld; name the %s that it was trained on",
+                       s ? an_puzzle_set_dir(s, 0) : d->tokenizer_of, (long long)have, (long long)*vocab,
+                       s ? "data set" : "tokenizer");
     d->S = *length;
     return AN_OK;
 }
@@ -171,12 +206,26 @@ static void settle_schedule(an_train_config *c, const chat_data *d)
     if (s->lr_min_ratio >= 0) c->min_lr = s->lr_min_ratio * c->learning_rate;
 }
 
-static void tell(const an_train_config *c, an_text *out)
+static void tell(const an_train_config *c, const an_task_data *data, an_text *out)
 {
     const chat_settings *s = (const void *)c->task_settings.bytes;
+    const chat_data *d = chat(data);
+    const int64_t have = d->set[AN_TRAIN] ? an_puzzle_set_meta(d->set[AN_TRAIN])->seq_len : d->S;
     if (s->lr_warmup_steps == -1 && c->max_iters / 10 < AUTO_WARMUP)
-        an_text_printf(out, "the warm-up is a tenth of the run, %lld of %lld updates, where lr_warmup_steps is not set",
+        an_text_printf(out,
+                       "the warm-up is a tenth of the run, %lld of %lld updates, where lr_warmup_steps is not set\n",
                        (long long)warmup_of(c, s), (long long)c->max_iters);
+    if (d->S > have)
+        an_text_printf(
+            out,
+            "arch.seq_len=%lld is more than the %lld tokens that conversations of the data have: %.1f %% of each "
+            "sample is padding, which is computed and teaches nothing; arch.seq_len=%lld leaves it out\n",
+            (long long)d->S, (long long)have, 100 * (1 - (double)have / (double)d->S), (long long)have);
+    if (d->set[AN_TRAIN] && !d->own_tokenizer)
+        an_text_printf(out,
+                       "%s has no folder tokenizer, so that checkpoints have none: anneal generate will ask for it "
+                       "(--tokenizer), or set tokenizer=FOLDER\n",
+                       an_puzzle_set_dir(d->set[AN_TRAIN], 0));
 }
 
 static void close_chat(an_task_data *data)
@@ -200,8 +249,11 @@ static an_status open_chat(an_err *err, an_train_config *c, const an_st *from, i
     chat_data *d = (chat_data *)data;
     d->order = (an_puzzle_order){.per_update = c->batch_size * c->gradient_accumulation_steps};
     an_status status = flags & AN_OPEN_DATA ? open_sets(err, c, flags & AN_OPEN_WHOLE_FILE, d) : AN_OK;
-    if (status == AN_OK) status = open_tokenizer(err, c, from, d);
-    if (status == AN_OK) status = settle_sizes(err, c, d);
+    if (status == AN_OK) status = open_tokenizer(err, c, from, flags, d);
+    if (status == AN_OK) status = settle_sizes(err, c, from, d);
+    for (int split = 0; status == AN_OK && split < AN_N_SPLITS; split++)
+        if (d->set[split])
+            status = an_puzzle_set_labelled(err, d->set[split], split == AN_TRAIN ? "train" : "test", d->S);
     if (status == AN_OK) settle_schedule(c, d);
     return status;
 }

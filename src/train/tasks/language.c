@@ -48,16 +48,19 @@ static void open_tokenizer_beside(const an_st *from, language_data *d)
 }
 
 /* That of the checkpoint that weights come from, so that its ids keep their meaning; else what the settings name. */
-static an_status open_tokenizer(an_err *err, const an_train_config *c, const an_st *from, language_data *d)
+static an_status open_tokenizer(an_err *err, const an_train_config *c, const an_st *from, int flags, language_data *d)
 {
     const language_settings *s = (const void *)c->task_settings.bytes;
     const char *json = from ? an_st_meta(from, AN_CKPT_TOKENIZER) : NULL;
+    const bool named = strcmp(s->tokenizer, "char") != 0;
     if (json)
         AN_TRY(an_tokenizer_from_json(err, an_st_path(from), json, strlen(json), &d->own_tokenizer));
-    else if (strcmp(s->tokenizer, "char") != 0)
+    else if (named)
         AN_TRY(an_tokenizer_open(err, s->tokenizer, &d->own_tokenizer));
     else if (from)
         open_tokenizer_beside(from, d);
+    if (json && named && flags & AN_OPEN_INITIAL)
+        AN_TRY(an_tokenizer_check_named(err, s->tokenizer, an_st_path(from), d->own_tokenizer));
     d->head.tokenizer = d->own_tokenizer;
     return AN_OK;
 }
@@ -131,7 +134,7 @@ static an_status open_language(an_err *err, an_train_config *c, const an_st *fro
     if (!an_train_number(c, "vocab_size") || !an_train_number(c, "block_size"))
         return an_fail(err, AN_E_USAGE, "task=language: the model %s reads no tokens", c->model->name);
     language_data *d = (language_data *)data;
-    an_status status = open_tokenizer(err, c, from, d);
+    an_status status = open_tokenizer(err, c, from, flags, d);
     if (status == AN_OK && (flags & AN_OPEN_DATA)) status = open_data(err, c, flags & AN_OPEN_WHOLE_FILE, d);
     if (status == AN_OK) status = settle_vocabulary(err, c, d);
     d->T = *an_train_number(c, "block_size");

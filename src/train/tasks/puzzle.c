@@ -40,7 +40,8 @@ typedef struct puzzle_data {
     an_task_data head;
     an_puzzle_set *set[AN_N_SPLITS]; /* NULL: made here, or opened without data */
     made made;
-    int64_t cells, epochs_per_pass;
+    int64_t cells;
+    an_puzzle_order order; /* of training */
 } puzzle_data;
 
 static const puzzle_data *puzzles(const an_task_data *d)
@@ -130,16 +131,18 @@ static an_status open_sets(an_err *err, const an_train_config *c, puzzle_data *d
     AN_TRY(an_puzzle_set_open_list(err, c->data, "train", &d->set[AN_TRAIN]));
     AN_TRY(an_puzzle_set_open_list(err, *test ? test : c->data, "test", &d->set[AN_VAL]));
     for (int split = 0; split < AN_N_SPLITS; split++) {
+        AN_TRY(an_puzzle_set_labelled(err, d->set[split], split == AN_TRAIN ? "train" : "test", INT64_MAX));
         d->head.units[split] = an_puzzle_set_examples(d->set[split]);
         d->head.bytes += an_puzzle_set_bytes(d->set[split]);
     }
-    return AN_OK;
+    return an_puzzle_set_agree(err, d->set[AN_TRAIN], d->set[AN_VAL], true);
 }
 
 /* A whole directory as one validation split: its test boards. */
 static an_status open_whole(an_err *err, const an_train_config *c, puzzle_data *d)
 {
     AN_TRY(an_puzzle_set_open_list(err, c->data, "test", &d->set[AN_VAL]));
+    AN_TRY(an_puzzle_set_labelled(err, d->set[AN_VAL], "test", INT64_MAX));
     d->head.units[AN_VAL] = an_puzzle_set_examples(d->set[AN_VAL]);
     d->head.bytes = an_puzzle_set_bytes(d->set[AN_VAL]);
     return AN_OK;
@@ -179,10 +182,7 @@ static an_status count_updates(an_err *err, const an_train_config *c, const puzz
                                int64_t *updates)
 {
     const int64_t per_pass = settings_of(c)->epochs_per_pass;
-    const an_puzzle_order o = {.seed = (uint64_t)c->seed,
-                               .per_update = c->batch_size * c->gradient_accumulation_steps,
-                               .epochs_per_pass = per_pass};
-    return an_puzzle_set_updates(err, d->set[AN_TRAIN], &o, epochs / per_pass, updates);
+    return an_puzzle_set_updates(err, d->set[AN_TRAIN], &d->order, epochs / per_pass, updates);
 }
 
 /* Updates in so many epochs of boards made here: each board once in an epoch. */
@@ -231,10 +231,21 @@ static an_status settle_epochs(an_err *err, an_train_config *c, const puzzle_dat
     return AN_OK;
 }
 
-static an_status open_parts(an_err *err, an_train_config *c, int flags, puzzle_data *d)
+/* `from`: whether there are weights, which say what is read without data. Of attention they do not say how many cells there are, and
+ * TinyRecursiveModels' settings beside them only where the data are. */
+static an_status open_parts(an_err *err, an_train_config *c, bool from, int flags, puzzle_data *d)
 {
-    d->made.side = flags & AN_OPEN_WHOLE_FILE ? 0 : side_of(c->data);
-    d->epochs_per_pass = settings_of(c)->epochs_per_pass;
+    int64_t *cells = an_train_number(c, "arch.seq_len");
+    d->made.side = flags & AN_OPEN_WHOLE_FILE || (from && !(flags & AN_OPEN_DATA)) ? 0 : side_of(c->data);
+    if (from && cells && *cells == 0 && !(flags & AN_OPEN_DATA)) *cells = an_puzzle_set_length(c->data);
+    if (from && cells && *cells == 0 && !(flags & AN_OPEN_DATA))
+        return an_fail(
+            err, AN_E_DATA,
+            "neither the weights nor an all_config.yaml beside them say how many cells a board has: write there "
+            "where the data are (data_paths:), or seq_len: under arch:");
+    d->order = (an_puzzle_order){.seed = (uint64_t)c->seed,
+                                 .per_update = c->batch_size * c->gradient_accumulation_steps,
+                                 .epochs_per_pass = settings_of(c)->epochs_per_pass};
     if (flags & AN_OPEN_DATA) {
         if (flags & AN_OPEN_WHOLE_FILE)
             AN_TRY(open_whole(err, c, d));
@@ -254,10 +265,9 @@ static an_status open_parts(an_err *err, an_train_config *c, int flags, puzzle_d
 
 static an_status open_puzzles(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *data)
 {
-    (void)from;
     if (!an_train_number(c, "num_puzzle_identifiers"))
         return an_fail(err, AN_E_USAGE, "task=puzzle: the model %s reads no puzzles", c->model->name);
-    return open_parts(err, c, flags, (puzzle_data *)data);
+    return open_parts(err, c, from != NULL, flags, (puzzle_data *)data);
 }
 
 /* As of Sudoku 9x9, or of the built-in boards that data= names. */
@@ -278,6 +288,14 @@ static an_status count(an_err *err, const an_task_data *d, int split, int64_t *o
     *out = d->units[split];
     if (*out > 0) return AN_OK;
     return an_fail(err, AN_E_DATA, "the %s split has no boards", split == AN_TRAIN ? "training" : "validation");
+}
+
+/* A batch that no pass over the files fills is refused before anything is planned for it. */
+static an_status check(an_err *err, const an_task_data *d)
+{
+    int64_t n;
+    for (int split = 0; split < AN_N_SPLITS; split++) AN_TRY(count(err, d, split, &n));
+    return puzzles(d)->set[AN_TRAIN] ? an_puzzle_set_check(err, puzzles(d)->set[AN_TRAIN], &puzzles(d)->order) : AN_OK;
 }
 
 /* Board `board` of the split as sample i of the arrays. */
@@ -306,7 +324,7 @@ static an_status batch(an_err *err, const an_task_data *head, const an_sample_ra
     int64_t board[CHUNK];
     const an_puzzle_order o = {.seed = draw->seed,
                                .per_update = draw->per_step > 0 ? draw->per_step : draw->samples,
-                               .epochs_per_pass = d->epochs_per_pass};
+                               .epochs_per_pass = d->order.epochs_per_pass};
     for (int64_t at = 0; at < draw->samples; at += CHUNK) {
         const int64_t n = AN_MIN(CHUNK, draw->samples - at);
         if (d->set[draw->split])
@@ -369,6 +387,7 @@ const an_task an_puzzle_task = {.name = "puzzle",
                                 .open = open_puzzles,
                                 .close = close_puzzles,
                                 .assume = assume,
+                                .check = check,
                                 .hash = hash,
                                 .batch = batch,
                                 .count = count,

@@ -139,7 +139,13 @@ static an_status open_data(an_err *err, const an_train_config *c, bool whole, sa
     if (an_sample_images_fit(d->array, d->n) && !*feed && !an_array_set_is(c->data, feed, d->array, d->n))
         return open_images(err, c, whole, d);
     AN_TRY(an_array_set_open(err, c->data, feed, d->array, d->n, whole, &d->set));
-    for (int split = 0; split < AN_N_SPLITS; split++) d->head.units[split] = an_array_set_samples(d->set, split);
+    for (int split = 0; split < AN_N_SPLITS; split++) {
+        d->head.units[split] = an_array_set_samples(d->set, split);
+        if (d->n > 1 && !d->whole_batches && !an_array_set_is_labelled(d->set, split, d->ignore))
+            return an_fail(err, AN_E_DATA,
+                           "data=%s: no sample of the %s split has a label: each is nan, negative or %lld", c->data,
+                           split == AN_TRAIN ? "training" : "validation", (long long)d->ignore);
+    }
     return AN_OK;
 }
 
@@ -281,6 +287,16 @@ static an_status read_samples(an_err *err, const an_task_data *task, int split, 
     return AN_OK;
 }
 
+static void locate(const an_task_data *task, int split, int64_t row, int array, an_text *out)
+{
+    const samples_data *d = samples(task);
+    if (d->set)
+        an_array_set_place(d->set, split, row, array, out);
+    else
+        an_text_printf(out, "sample %lld of the %s split", (long long)row,
+                       split == AN_TRAIN ? "training" : "validation");
+}
+
 static void hash(const an_task_data *task, int split, char out[AN_HASH_TEXT_BYTES])
 {
     const samples_data *d = samples(task);
@@ -384,4 +400,5 @@ const an_task an_samples_task = {.name = "samples",
                                  .read = read_samples,
                                  .facts = facts,
                                  .questions = questions,
-                                 .questions_of_arrays = true};
+                                 .questions_of_arrays = true,
+                                 .locate = locate};

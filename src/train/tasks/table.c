@@ -53,7 +53,12 @@ static an_status open_table(an_err *err, an_train_config *c, bool whole, array_d
     d->head.loaded = true;
     d->head.built_in = strcmp(c->data, "spirals") == 0;
     d->head.bytes = an_table_bytes(d->table);
-    for (int split = 0; split < AN_N_SPLITS; split++) d->head.units[split] = an_table_rows(d->table, split);
+    for (int split = 0; split < AN_N_SPLITS; split++) {
+        d->head.units[split] = an_table_rows(d->table, split);
+        if (d->head.units[split] > 0 && !an_table_is_labelled(d->table, split))
+            return an_fail(err, AN_E_DATA, "data=%s: no row of the %s split has a label: each is nan", c->data,
+                           split == AN_TRAIN ? "training" : "validation");
+    }
     return AN_OK;
 }
 
@@ -125,6 +130,11 @@ static an_status read_rows(an_err *err, const an_task_data *d, int split, int64_
     return AN_OK;
 }
 
+static void locate(const an_task_data *d, int split, int64_t row, int array, an_text *out)
+{
+    an_table_place(arrays(d)->table, split, row, array > 0, out);
+}
+
 static void hash(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES])
 {
     an_table_hash(arrays(d)->table, split, out);
@@ -146,4 +156,5 @@ const an_task an_table_task = {.name = "arrays",
                                .hash = hash,
                                .batch = batch,
                                .count = count,
-                               .read = read_rows};
+                               .read = read_rows,
+                               .locate = locate};

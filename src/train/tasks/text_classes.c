@@ -47,6 +47,7 @@ typedef struct text_data {
     an_npy x, y; /* of vectors; x.data NULL: there are none */
     int64_t folds, fold, T, width;
     bool vectors, whole;
+    an_train_text source; /* data= */
 } text_data;
 
 enum { NO_LABEL = -1, PADDING = 0 };
@@ -182,19 +183,25 @@ static bool is_npy(const char *path)
 /* Classes that are numbers have their numbers as names. */
 static an_status number_classes(an_err *err, const char *path, text_data *d)
 {
-    int64_t most = -1;
+    int64_t most = -1, row = 0;
     char name[32];
     for (int64_t i = 0; i < d->y.dim[0]; i++) {
         const double y = an_npy_number(&d->y, i);
         if (y < 0 || y >= AN_CLASSES_MOST)
             return an_fail(err, AN_E_DATA, "%s: the label of row %lld is %.0f; classes are 0 to %d", path, (long long)i,
                            y, AN_CLASSES_MOST - 1);
-        most = AN_MAX(most, (int64_t)y);
+        if ((int64_t)y > most) most = (int64_t)y, row = i;
     }
     if (d->classes.n > most) return AN_OK; /* the checkpoint has names for them */
     if (d->whole && d->classes.n > 0)
         return an_fail(err, AN_E_DATA, "%s: a label is %lld, the weights know %d classes", path, (long long)most,
                        d->classes.n);
+    uint8_t *seen = calloc((size_t)most + 1, 1);
+    if (!seen) return an_fail_nomem(err, path, (size_t)most + 1);
+    for (int64_t i = 0; i < d->y.dim[0]; i++) seen[(int64_t)an_npy_number(&d->y, i)] = 1;
+    const an_status status = an_class_numbers_check(err, path, seen, most, row);
+    free(seen);
+    AN_TRY(status);
     an_class_names_free(&d->classes);
     for (int64_t i = 0; i <= most; i++) {
         snprintf(name, sizeof name, "%lld", (long long)i);
@@ -267,6 +274,7 @@ static void close_text(an_task_data *task)
 static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, int flags, text_data *d)
 {
     const bool load = flags & AN_OPEN_DATA;
+    memcpy(d->source, c->data, sizeof d->source);
     d->folds = settings_of(c)->folds;
     d->fold = settings_of(c)->fold;
     d->whole = flags & AN_OPEN_WHOLE_FILE;
@@ -274,6 +282,13 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
         return an_fail(err, AN_E_USAGE, "fold=%lld folds=%lld: there are folds 0 to %lld", (long long)d->fold,
                        (long long)d->folds, (long long)d->folds - 1);
     AN_TRY(open_facts(err, from, d));
+    const char *named = settings_of(c)->tokenizer;
+    if (flags & AN_OPEN_INITIAL && d->words && strcmp(named, "words") != 0)
+        return an_fail(err, AN_E_USAGE,
+                       "tokenizer=%.300s, but the weights of %.300s are for words, which they bring: leave it out",
+                       named, an_st_path(from));
+    if (flags & AN_OPEN_INITIAL && d->tokenizer && strcmp(named, "words") != 0)
+        AN_TRY(an_tokenizer_check_named(err, named, an_st_path(from), d->tokenizer));
     if (load && is_npy(c->data)) snprintf(input_of(c), AN_CONFIG_TEXT_BYTES, "vectors");
     d->vectors = strcmp(input_of(c), "vectors") == 0;
     if (load && d->vectors && !is_npy(c->data))
@@ -450,6 +465,19 @@ static an_status ask_file(an_err *err, asked *a, const char *path)
     return status;
 }
 
+/* A word that is rather a file than a text: without blanks, with the beginning of a path or the ending of a file of texts. */
+static bool is_file_name(const char *word)
+{
+    static const char *const endings[] = {".csv", ".tsv", ".txt", ".npy", ".json", ".jsonl"};
+    static const char *const begins[] = {"/", "./", "../", "~/"};
+    const size_t n = strlen(word);
+    bool is = false;
+    for (size_t i = 0; i < AN_COUNT(endings); i++)
+        is |= n > strlen(endings[i]) && strcmp(word + n - strlen(endings[i]), endings[i]) == 0;
+    for (size_t i = 0; i < AN_COUNT(begins); i++) is |= strncmp(word, begins[i], strlen(begins[i])) == 0;
+    return is && !strpbrk(word, " \t\n");
+}
+
 static an_status questions(an_err *err, const an_task_data *task, const char *word, const an_text *standard_input,
                            an_questions *out)
 {
@@ -461,15 +489,31 @@ static an_status questions(an_err *err, const an_task_data *task, const char *wo
             err, AN_E_DATA,
             "predict: these weights have no vocabulary, as exported ones and those for vectors do; predict from the "
             "run's checkpoint, or from a .npy file of vectors");
-    an_status status = standard_input
-                           ? ask_lines(err, &a, standard_input->data ? standard_input->data : "", standard_input->len)
-                       : access(word, F_OK) == 0 ? ask_file(err, &a, word)
-                                                 : ask(err, &a, word, strlen(word));
+    an_status status =
+        standard_input ? ask_lines(err, &a, standard_input->data ? standard_input->data : "", standard_input->len)
+        : access(word, F_OK) == 0 ? ask_file(err, &a, word)
+        : is_file_name(word)
+            ? an_fail(err, AN_E_IO,
+                      "%.300s: no such file; a text that is to be classified and looks like a file's name is "
+                      "read from standard input: echo TEXT | anneal predict RUN -",
+                      word)
+            : ask(err, &a, word, strlen(word));
     if (status == AN_OK && out->samples == 0)
         status = an_fail(err, AN_E_DATA, "predict: there is no text in %s", standard_input ? "standard input" : word);
     out->data = a.ids.data;
     if (status != AN_OK) an_questions_free(out);
     return status;
+}
+
+static void locate(const an_task_data *task, int split, int64_t row, int array, an_text *out)
+{
+    const text_data *d = texts(task);
+    (void)array;
+    if (d->vectors)
+        an_text_printf(out, "%s: row %lld", d->source, (long long)vector_row(d, split, row));
+    else
+        an_text_printf(out, "%s: text %lld of the %s split", d->source, (long long)row,
+                       split == AN_TRAIN ? "training" : "validation");
 }
 
 static const an_class_names *classes(const an_task_data *d)
@@ -497,4 +541,5 @@ const an_task an_text_task = {.name = "text",
                               .read = read_texts,
                               .facts = facts,
                               .questions = questions,
-                              .classes = classes};
+                              .classes = classes,
+                              .locate = locate};
