@@ -52,21 +52,22 @@ static bool is_plain(const an_attn_spec *s)
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu)
 {
     return an_gpu_fast(gpu) && gpu->arch_specific == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 &&
-           an_attn_group(s) == 1 && s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS && s->T >= 64 &&
+           s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS && s->T >= 64 &&
            s->S >= 64 && /* shorter sequences do not fill a tile */
            (!s->masked || AN_HOPPER_CHUNKS(s->D) <= AN_HOPPER_MOST_BIASED);
 }
 int an_module_attn_pass(const an_attn_spec *s, bool grad)
 {
     const int64_t heads = (int64_t)s->B * s->H;
-    return grad        ? is_plain(s) ? AN_HOPPER_BACK(heads, s->T, s->D) : AN_DKV_PASS
+    const bool five = is_plain(s) && an_attn_group(s) == 1;
+    return grad        ? five ? AN_HOPPER_BACK(heads, s->T, s->D) : AN_DKV_PASS
            : s->window ? AN_FORWARD_PASS
                        : AN_HOPPER_FORWARD_OF(heads, s->T, s->D);
 }
 bool an_module_attn_short(const an_attn_spec *s, const an_gpu *gpu)
 {
-    return an_module_attn_hopper(s, gpu) && is_plain(s) && s->D == AN_SHORT_COLUMNS && s->T == s->S &&
-           s->T <= AN_SHORT_MOST && s->dropout == 0 &&
+    return an_module_attn_hopper(s, gpu) && is_plain(s) && an_attn_group(s) == 1 && s->D == AN_SHORT_COLUMNS &&
+           s->T == s->S && s->T <= AN_SHORT_MOST && s->dropout == 0 &&
            (int64_t)s->B * s->H > 2 * AN_HOPPER_GRID; /* fewer do not fill the GPU */
 }
 /* Arguments that are read one number at a time: forward the dropout's seed and the number of keys, and a mask. */

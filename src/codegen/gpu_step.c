@@ -148,7 +148,9 @@ static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_a
     const int chunks = AN_HOPPER_CHUNKS(a->D);
     const int64_t heads = (int64_t)a->H * a->B,
                   rows = an_ceil_div(AN_HOPPER_KEYS(pass) ? a->S : a->T, AN_HOPPER_ROWS(pass, chunks));
-    const int64_t units = pass == AN_WHOLE_PASS ? heads : pass == AN_SHORT_PASS ? an_ceil_div(heads, 2) : heads * rows;
+    const int64_t units = pass == AN_WHOLE_PASS   ? heads
+                          : pass == AN_SHORT_PASS ? an_ceil_div(heads, 2)
+                                                  : heads * rows / (AN_HOPPER_KEYS(pass) ? an_attn_group(a) : 1);
     const int64_t most = pass == AN_WHOLE_PASS ? AN_MIN(gpu->multiprocessors, AN_HOPPER_GRID) : gpu->multiprocessors;
     const char *why = an_gpu_launch_add(out, entry, AN_MIN(units, most), 1, 1, AN_HOPPER_THREADS(pass, chunks), l);
     if (!why) (*l)->shared_bytes = AN_HOPPER_SHARED(pass, chunks);
@@ -165,7 +167,7 @@ static int64_t packed_at(const an_attn_spec *a, bool grad)
 /* Byte of the scratch where tensor 0 to 3 (q, k, v, do) is packed, 4: where they end. */
 static int64_t packed_tensor(const an_attn_spec *a, bool grad, int tensor)
 {
-    return packed_at(a, grad) + 2 * (int64_t)AN_HOPPER_PACKED_AT(*a, a->D, tensor);
+    return packed_at(a, grad) + 2 * (int64_t)AN_HOPPER_PACKED_AT(*a, a->D, tensor, an_attn_group(a));
 }
 /* attn_pack: q, k, v and, backward, do, which are these arguments of the step. */
 static const char *pack_launch(an_gpu_step *out, const an_plan_step *s, const an_attn_spec *a, const an_tiles *t,

@@ -19,6 +19,7 @@ typedef struct body {
     int fore;         /* of attn_hopper.inc: AN_FORWARD_PASS, AN_SHORT_PASS */
     int D, vec, mask; /* mask: dropout's bits are stored first */
     int bias, window; /* AN_BIAS; with a causal mask */
+    int group;        /* AN_GROUP; 0 is 1 */
     void *pass[PASSES], *store[2],
         *pack[2]; /* forward, backward: attn_mask; attn_pack, for rows that are not aligned */
 } body;
@@ -61,7 +62,8 @@ static char *text_of(const body *b, int causal, int dropout, int forward)
              forward ? b->fore : b->back, b->mask && dropout, 128, warp_arrives);
     size_t used = strlen(defines);
     if (b->window) used += (size_t)snprintf(defines + used, sizeof defines - used, "#define AN_SLIDING 1\n");
-    if (b->bias) snprintf(defines + used, sizeof defines - used, "#define AN_BIAS %d\n", b->bias);
+    if (b->bias) used += (size_t)snprintf(defines + used, sizeof defines - used, "#define AN_BIAS %d\n", b->bias);
+    if (b->group) snprintf(defines + used, sizeof defines - used, "#define AN_GROUP %d\n", b->group);
     char *text = kernel_text("cuda", "attn_bf16", defines);
     size_t at = strlen(text);
     if (b->hopper) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper.inc");
@@ -107,7 +109,8 @@ static void run(const body *k, const attn_case *c, buffers *b, int pass, unsigne
     for (int i = 0; i < CASE_TENSORS; i++) x[i] = b->x[i];
     if (k->hopper && k->vec < 8 && pass != DELTA)
         for (int i = 0; i < 4; i++)
-            x[i < 3 ? i : CASE_DO] = b->packed + 2 * (cuda_pointer)AN_HOPPER_PACKED_AT(a, c->D, i);
+            x[i < 3 ? i : CASE_DO] =
+                b->packed + 2 * (cuda_pointer)AN_HOPPER_PACKED_AT(a, c->D, i, k->group ? k->group : 1);
     cuda_pointer rng = k->store[0] ? b->mask : b->rng;
     void *args[PASSES][11] = {
         {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &rng, &b->n_keys, &x[CASE_O], &b->lse, &a, &b->bias},
@@ -122,7 +125,8 @@ static void run(const body *k, const attn_case *c, buffers *b, int pass, unsigne
     if (k->hopper && pass != DELTA) {
         const int kind = of[pass], whole = kind == AN_WHOLE_PASS;
         const unsigned n = blocks(AN_HOPPER_KEYS(kind) ? c->S : c->T, AN_HOPPER_ROWS(kind, chunks));
-        const unsigned all = kind == AN_SHORT_PASS ? (H * B + 1) / 2 : H * B * (whole ? 1 : n);
+        const unsigned heads = AN_HOPPER_KEYS(kind) && k->group ? H / (unsigned)k->group * B : H * B;
+        const unsigned all = kind == AN_SHORT_PASS ? (heads + 1) / 2 : heads * (whole ? 1 : n);
         if (whole && multiprocessors > AN_HOPPER_GRID) multiprocessors = AN_HOPPER_GRID;
         cuda_run_shared(k->pass[pass], all < multiprocessors ? all : multiprocessors,
                         (unsigned)AN_HOPPER_THREADS(kind, chunks), (unsigned)AN_HOPPER_SHARED(kind, chunks),
@@ -215,7 +219,7 @@ static buffers upload(const attn_case *c)
     b.lse = cuda_new(2 * heads * (size_t)c->T * sizeof(float), NULL); /* with a mask two numbers a query */
     b.delta = cuda_new((size_t)scratch_words(heads, c->T, c->D) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
-    b.packed = cuda_new(2 * (size_t)AN_HOPPER_PACKED_AT(c->args, c->D, 4), NULL);
+    b.packed = cuda_new(2 * (size_t)AN_HOPPER_PACKED_AT(c->args, c->D, 4, 1), NULL);
     b.mask = mask_new(c);
     b.bias = bias_new(c);
     return b;
@@ -254,12 +258,13 @@ static int check(const body *k, attn_case c)
     enum { GRIDS = sizeof grids / sizeof *grids };
     int wrong = 0;
     uint16_t *got[GRIDS][CASE_TENSORS] = {0};
-    c.D = k->D, c.store = KIND_BF16, c.masked = k->bias > 0, c.window = k->window;
+    c.D = k->D, c.store = KIND_BF16, c.masked = k->bias > 0, c.window = k->window, c.group = k->group;
     case_new(&c, 11), case_masks(&c, k->bias), case_solve(&c);
     buffers b = upload(&c);
     for (int g = 0; g < GRIDS; g++) run_all(k, &c, &b, grids[g], got[g]);
-    printf("D=%d back=%d mask=%d H=%d T=%d S=%d%s p=%g keys=%d bias=%d window=%d:", c.D, k->back, k->store[0] != NULL,
-           c.H, c.T, c.S, c.causal ? " causal" : "", (double)c.p, c.n_keys, k->bias, k->window);
+    printf("D=%d back=%d mask=%d H=%d T=%d S=%d%s p=%g keys=%d bias=%d window=%d group=%d:", c.D, k->back,
+           k->store[0] != NULL, c.H, c.T, c.S, c.causal ? " causal" : "", (double)c.p, c.n_keys, k->bias, k->window,
+           k->group);
     for (int t = CASE_O; t < CASE_TENSORS; t++) {
         if (!got[0][t]) continue;
         double e = case_error(&c, t, got[0][t]);
@@ -307,10 +312,10 @@ static int check_short(int D, int causal, int dropout, int mask)
     return wrong;
 }
 
-/* A mask or a window: forward two heads at a time too, where there is no window. */
-static int check_masks(int D, int bias, int window, int dropout, int mask)
+/* A mask, a window, grouped heads: forward two heads at a time too, where there is no window. */
+static int check_masks(int D, int bias, int window, int group, int dropout, int mask)
 {
-    const int causal = window > 0 || bias == 2;
+    const int causal = window > 0 || bias == 2, H = group ? 2 * group : 2;
     int wrong = 0;
     for (int fore = 0; fore < (window || D > 64 ? 1 : 2); fore++) {
         float p = dropout ? 0.2f : 0.0f;
@@ -321,19 +326,24 @@ static int check_masks(int D, int bias, int window, int dropout, int mask)
                      .vec = vec_of(D),
                      .mask = mask,
                      .bias = bias,
-                     .window = window},
+                     .window = window,
+                     .group = group},
              *k = &body;
         build(k, causal, dropout);
         if (fore) {
-            wrong += check(k, (attn_case){.B = 3, .H = 3, .T = 97, .S = 97, .causal = causal, .n_keys = -1, .p = p});
-            wrong += check(k, (attn_case){.B = 7, .H = 1, .T = 67, .S = 331, .causal = causal, .n_keys = -1, .p = p});
+            wrong += check(
+                k, (attn_case){.B = 3, .H = group ? H : 3, .T = 97, .S = 97, .causal = causal, .n_keys = -1, .p = p});
+            wrong += check(
+                k,
+                (attn_case){.B = 7, .H = group ? group : 1, .T = 67, .S = 331, .causal = causal, .n_keys = -1, .p = p});
             continue;
         }
-        wrong += check(k, (attn_case){.B = 2, .H = 3, .T = 197, .S = 197, .causal = causal, .n_keys = -1, .p = p});
-        wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 67, .S = 331, .causal = causal, .n_keys = -1, .p = p});
-        wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 700, .S = 700, .causal = causal, .n_keys = -1, .p = p});
-        wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 290, .S = 130, .causal = causal, .n_keys = -1, .p = p});
-        wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 3, .S = 300, .causal = causal, .n_keys = 171, .p = p});
+        wrong += check(
+            k, (attn_case){.B = 2, .H = group ? H : 3, .T = 197, .S = 197, .causal = causal, .n_keys = -1, .p = p});
+        wrong += check(k, (attn_case){.B = 1, .H = H, .T = 67, .S = 331, .causal = causal, .n_keys = -1, .p = p});
+        wrong += check(k, (attn_case){.B = 1, .H = H, .T = 700, .S = 700, .causal = causal, .n_keys = -1, .p = p});
+        wrong += check(k, (attn_case){.B = 1, .H = H, .T = 290, .S = 130, .causal = causal, .n_keys = -1, .p = p});
+        wrong += check(k, (attn_case){.B = 1, .H = H, .T = 3, .S = 300, .causal = causal, .n_keys = 171, .p = p});
     }
     return wrong;
 }
@@ -343,11 +353,14 @@ static int check_all_masks(int D)
     int wrong = 0;
     for (int bias = 1; bias <= 3 && D <= 64 * AN_HOPPER_MOST_BIASED; bias++)
         for (int way = 0; way < 3; way++)
-            if (bias > 1 || way == 0) wrong += check_masks(D, bias, 0, way > 0, way > 1);
+            if (bias > 1 || way == 0) wrong += check_masks(D, bias, 0, 0, way > 0, way > 1);
     for (int i = 0; i < 4; i++)
         for (int way = 0; way < 3; way++)
-            if (i == 2 || way == 0) wrong += check_masks(D, 0, windows[i], way > 0, way > 1);
-    return wrong + (D <= 64 * AN_HOPPER_MOST_BIASED ? check_masks(D, 2, 80, 0, 0) : 0);
+            if (i == 2 || way == 0) wrong += check_masks(D, 0, windows[i], 0, way > 0, way > 1);
+    for (int way = 0; way < 3; way++) wrong += check_masks(D, 0, 0, 3, way > 0, way > 1);
+    wrong += check_masks(D, 0, 70, 2, 0, 0);
+    return wrong +
+           (D <= 64 * AN_HOPPER_MOST_BIASED ? check_masks(D, 2, 80, 0, 0, 0) + check_masks(D, 2, 0, 4, 0, 0) : 0);
 }
 
 /* Whether heads of D columns have such a backward pass. */
@@ -403,7 +416,7 @@ static buffers upload_model(attn_case *c)
     b.lse = cuda_new(2 * heads * (size_t)c->T * sizeof(float), NULL); /* with a mask two numbers a query */
     b.delta = cuda_new((size_t)scratch_words(heads, c->T, c->D) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
-    b.packed = cuda_new(2 * (size_t)AN_HOPPER_PACKED_AT(c->args, c->D, 4), NULL);
+    b.packed = cuda_new(2 * (size_t)AN_HOPPER_PACKED_AT(c->args, c->D, 4, 1), NULL);
     b.mask = mask_new(c);
     b.bias = c->masked ? cuda_new((size_t)c->B * (size_t)c->T * (size_t)c->T * sizeof(float), NULL) : 0;
     if (c->masked) { /* zeros: what a mask holds takes no time */

@@ -14,7 +14,7 @@ struct an_attn_args {
     int window;          /* with AN_SLIDING: keys that a query sees, up to the last one */
 };
 
-/* Grouped heads: head h of q reads head h / AN_GROUP of k and v, and dk and dv are sums over AN_GROUP heads. The bodies for sm_90a, of short
+/* Grouped heads: head h of q reads head h / AN_GROUP of k and v, and dk and dv are sums over AN_GROUP heads. The bodies of short
  * sequences and of tf32 know none. */
 #ifndef AN_GROUP
 #define AN_GROUP 1
@@ -90,7 +90,7 @@ struct an_attn_args {
 /* A streamed tile of queries has two numbers a row: lse and delta; three with a mask, whose maxima and logarithms are apart: where there is room. */
 #define AN_HOPPER_NUMBERS(pass, c) (AN_HOPPER_FIVE(pass) || (c) > AN_HOPPER_MOST_BIASED ? 512 : 768)
 #define AN_HOPPER_MOST_BIASED      3 /* chunks of a head with a mask */
-/* Which of the backward passes, without a mask and a window (with them AN_DKV_PASS and AN_DQ_PASS, which visit what a query sees alone). Heads of 65 to 128 in short sequences spend too long on filling and emptying the one place of their keys, wider ones
+/* Which of the backward passes, without a mask, a window and grouped heads (with them AN_DKV_PASS and AN_DQ_PASS, which own what they write). Heads of 65 to 128 in short sequences spend too long on filling and emptying the one place of their keys, wider ones
  * have no registers for five GEMMs. Where thread blocks take whole heads, the last round of AN_HOPPER_GRID may be nearly empty; where they share
  * them, it is full, but a head takes up to 1.2 times as long. */
 #define AN_HOPPER_GRID      132 /* multiprocessors of an H100 SXM and of an H200 */
@@ -118,9 +118,9 @@ struct an_attn_args {
 /* Tensors whose rows are not aligned are packed (attn_hopper.inc): elements before tensor 0 to 3 (q, k, v, do; 4: all) of scratch that begins
  * after those words, aligned to 4. */
 #define AN_HOPPER_PITCH(d) (((d) + 7) / 8 * 8)
-#define AN_HOPPER_PACKED_AT(a, d, tensor)                                                                              \
+#define AN_HOPPER_PACKED_AT(a, d, tensor, group)                                                                       \
     (((an_i64)((tensor) > 0) + ((tensor) > 3)) * (a).B * (a).H * (a).T * AN_HOPPER_PITCH(d) +                          \
-     (an_i64)((tensor) > 2 ? 2 : (tensor) > 1 ? 1 : 0) * (a).B * (a).H * (a).S * AN_HOPPER_PITCH(d))
+     (an_i64)((tensor) > 2 ? 2 : (tensor) > 1 ? 1 : 0) * (a).B * ((a).H / (group)) * (a).S * AN_HOPPER_PITCH(d))
 /* Dropout's bits (attn_mask in attn_hopper.inc): 1 an element, set where it is kept, in tiles of 64 queries x 64 keys of AN_MASK_WORDS words. In
  * the order of the passes that hold queries: tiles [B, H, queries, keys], word 64 s + i of a tile: keys [32 s, 32 s + 32) of query i. For those that
  * hold keys: queries and keys change places. The two kernels of heads wider than 64 have both, one behind the other. */
