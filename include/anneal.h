@@ -109,7 +109,7 @@ typedef struct an_options {
                               the backward pass */
     bool unfused;          /* one kernel an op (compile=False); same bits */
     bool place_apart;      /* every value its own guarded allocation, for sanitizers; same bits */
-    bool verify;           /* run the plan verifier between passes (always on in debug builds) */
+    bool verify;           /* check each kernel that is made (always on in debug builds); plans are checked always */
     const char *dump;      /* names of passes whose text goes to dump_dir: "all" or "fuse,lower" */
     const char *dump_dir;  /* an existing folder; NULL: the current one */
     double low_watermark, high_watermark; /* parts of the memory the device recommends; see an_memory_limits. 0: of
@@ -497,10 +497,14 @@ AN_API an_tensor *an_attention_grad_at(const char *at, an_tensor *q, an_tensor *
 typedef struct an_window {
     int kernel_h, kernel_w;                                               /* pooling only */
     int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups; /* 0 means 1 (padding: 0) */
+    int extra_h, extra_w;                                                 /* transposed convolution only */
 } an_window;
 /* NHWC. conv2d: x [N,H,W,C], w [O,KH,KW,C/groups], bias [O] or NULL. Padding is zeros, which a kernel
  * may multiply or leave out, as an_attention may what is masked or dropped: beside infinities a sum may be NaN. */
 AN_API an_tensor *an_conv2d_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias, an_window s);
+/* x [N,H,W,I], w [I,KH,KW,O/groups], bias [O] or NULL, to [N,H',W',O]: as the gradient of x in an_conv2d of [N,H',W',O] to [N,H,W,I] by w.
+ * H' = (H - 1) stride_h - 2 pad_h + dilation_h (KH - 1) + 1 + extra_h, and so W'; extra_h (rows at the end) is less than the stride. */
+AN_API an_tensor *an_conv_transpose2d_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias, an_window s);
 AN_API an_tensor *an_max_pool_at(const char *at, an_tensor *x, an_window s);
 AN_API an_tensor *an_avg_pool_at(const char *at, an_tensor *x, an_window s); /* padding counts, as PyTorch's default */
 
@@ -667,6 +671,7 @@ AN_API an_status an_round_weights(an_ctx *cx, bool rounded);
 #define an_attention_lse(q, k, v, scale, causal, lse) an_attention_lse_at(AN_AT, q, k, v, scale, causal, lse)
 #define an_attention_grad(q, k, v, o, lse, dy, scale, causal, dk, dv) an_attention_grad_at(AN_AT, q, k, v, o, lse, dy, scale, causal, dk, dv)
 #define an_conv2d(x, w, b, ...)          an_conv2d_at(AN_AT, x, w, b, __VA_ARGS__)
+#define an_conv_transpose2d(x, w, b, ...) an_conv_transpose2d_at(AN_AT, x, w, b, __VA_ARGS__)
 #define an_max_pool(x, ...)              an_max_pool_at(AN_AT, x, __VA_ARGS__)
 #define an_avg_pool(x, ...)              an_avg_pool_at(AN_AT, x, __VA_ARGS__)
 #define an_cumsum(a, reverse)            an_cumsum_at(AN_AT, a, reverse)

@@ -111,7 +111,8 @@ typedef struct an_import_counts {
 AN_API an_status an_import_call_plan(an_import_model *m, const an_import_array *in, an_import_array *out,
                                      char why[AN_IMPORT_WHY]);
 /* Runs the graph as a function: reads in[], writes out[], stored as an_import_call_plan says or in another
- * order of axes without gaps. On the CPU both are read and written in place (an_bind): an input whose elements are dense
+ * order of axes without gaps. Both are read and written in place (an_bind; on cuda `data` are device pointers, on other GPUs
+ * a call is refused): an input whose elements are dense
  * in any order of its axes, or one number repeated, is not copied; integers are, as int32, and
  * elements that are not aligned to their size. An input of another dtype than the graph's is refused (AN_E_DTYPE), but
  * integers of 8 to 64 bits stand for each other. A result must not overlap another, nor an input without gaps. A call

@@ -54,10 +54,11 @@ counts: $(BUILD)/tests/golden/test_counts
 
 #: on-gpu      what tests/cuda/on_gpu.sh needs, stripped, in BUILD/on_gpu: for a machine with a GPU and without a compiler
 .PHONY: on-gpu
-ON_GPU := $(addprefix tests/,cuda/test_gpu cuda/test_memory cuda/test_cudnn ops/test_ops)
+ON_GPU := $(addprefix tests/,cuda/test_gpu cuda/test_memory cuda/test_bind cuda/test_cudnn ops/test_ops)
 on-gpu: all $(ON_GPU:%=$(BUILD)/%)
 	@mkdir -p $(BUILD)/on_gpu/tests/cuda $(BUILD)/on_gpu/tools $(addprefix $(BUILD)/on_gpu/build/,tests/cuda tests/ops proxy)
-	@cp tests/cuda/on_gpu.sh tests/cuda/ranks_on_gpu.sh $(BUILD)/on_gpu/tests/cuda; cp tools/first_losses $(BUILD)/on_gpu/tools
+	@cp tests/cuda/on_gpu.sh tests/cuda/ranks_on_gpu.sh tests/cuda/bind_on_gpu.py $(BUILD)/on_gpu/tests/cuda; cp -R python $(BUILD)/on_gpu; \
+	    for f in $(BUILD)/libanneal.so.*; do cp $$f $(BUILD)/on_gpu/build && strip --strip-unneeded $(BUILD)/on_gpu/build/$${f##*/}; done; cp tools/first_losses $(BUILD)/on_gpu/tools
 	@for f in anneal $(ON_GPU); do cp $(BUILD)/$$f $(BUILD)/on_gpu/build/$$f && strip $(BUILD)/on_gpu/build/$$f || exit 1; done
 	$(call say,LD,$(BUILD)/on_gpu/build/proxy/libcuda.so.1)$(CC) -std=gnu17 -O1 -Isrc -Iinclude -fPIC -shared -fvisibility=hidden \
 	    -o $(BUILD)/on_gpu/build/proxy/libcuda.so.1 tests/cuda/proxy_cuda.c -ldl

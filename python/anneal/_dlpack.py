@@ -1,4 +1,4 @@
-"""Arrays of other libraries by the DLPack protocol, without a copy: any object on the CPU that has __dlpack__ is read where it lies, and what
+"""Arrays of other libraries by the DLPack protocol, without a copy: any object that has __dlpack__, on the model's device, is read where it lies, and what
 this package returns has __dlpack__ itself (numpy.from_dlpack, torch.from_dlpack, ... take it). By ctypes: nothing else is needed."""
 import ctypes as c
 import sys
@@ -6,7 +6,8 @@ import threading
 
 from ._library import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, Array
 
-CPU, CUDA_HOST = 1, 3  # DLDeviceType whose memory the CPU reads
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
+REACHED = {"cpu": (CPU, CUDA_HOST), "cuda": (CUDA, CUDA_MANAGED)}  # whose memory a device of ours reads
 TYPES = {(2, 32): F32, (2, 64): F64, (2, 16): F16, (4, 16): BF16, (0, 8): I8, (0, 16): I16, (0, 32): I32, (0, 64): I64, (1, 8): U8, (6, 8): BOOL}
 CODES = {dtype: code for code, dtype in TYPES.items()}
 NAMES = {F32: "float32", F64: "float64", F16: "float16", BF16: "bfloat16", I8: "int8", I16: "int16", I32: "int32", I64: "int64", U8: "uint8", BOOL: "bool"}
@@ -45,18 +46,22 @@ _rename.restype, _rename.argtypes = c.c_int, [c.c_void_p, c.c_char_p]
 class Borrowed:
     """Another library's array for as long as this object lives; `array` is what the library's functions take."""
 
-    def __init__(self, x, writable=False):
+    def __init__(self, x, writable=False, device="cpu", stream=None):
+        """stream: the number of the stream that will read the array, which its library puts its own work in front of; None: there is none."""
         self._managed = None
         what = type(x).__name__
         if not hasattr(x, "__dlpack__"):
             raise TypeError(f"{what} has no __dlpack__: give an array of NumPy, PyTorch or another library that has")
-        kind = x.__dlpack_device__()[0]
-        if kind not in (CPU, CUDA_HOST):
-            raise ValueError(f"an array on a device (DLPack's number {int(kind)}): this package computes on the CPU")
+        kind, index = x.__dlpack_device__()
+        if kind not in REACHED[device]:
+            raise ValueError(f"an array of another device (DLPack's number {int(kind)}): this model computes on {device}")
+        if kind == CUDA and index != 0:
+            raise ValueError(f"an array on GPU {index}: the model is on GPU 0; CUDA_VISIBLE_DEVICES chooses it for the whole process")
+        order = {} if stream is None else {"stream": stream}
         try:
-            capsule = x.__dlpack__(max_version=(1, 0))
+            capsule = x.__dlpack__(max_version=(1, 0), **order)
         except TypeError:  # of before version 1.0
-            capsule = x.__dlpack__()
+            capsule = x.__dlpack__(**order)
         address = c.c_void_p(id(capsule))
         name = next((n for n in KINDS if _valid(address, n)), None)
         if name is None:

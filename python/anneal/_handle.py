@@ -1,4 +1,4 @@
-"""What a model of the library holds, with PyTorch or without: the opened file, a context of its own on the CPU, and both bound."""
+"""What a model of the library holds, with PyTorch or without: the opened file, a context of its own, and both bound."""
 import ctypes
 import threading
 
@@ -19,9 +19,9 @@ class Handle:
         if not self.file or self.lib.an_import_check(self.file, self.why) != 0:
             raise self.failure(kind)
 
-    def bind(self, how, kind, threads=0, seed=1):
+    def bind(self, how, kind, threads=0, seed=1, device="cpu"):
         """how: an_import_bind or an_import_declare."""
-        options = Options(device=b"cpu", seed=seed, threads=threads, recompute=b"off")
+        options = Options(device=device.encode(), seed=seed, threads=threads, recompute=b"off")
         self.context = self.lib.an_open_sized(ctypes.byref(options), ctypes.sizeof(options))
         sentence = self.lib.an_error(self.context) if self.context else b"no memory for a context"
         if sentence:

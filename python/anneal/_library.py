@@ -70,6 +70,7 @@ FUNCTIONS = {
     "an_open_sized": (c.c_void_p, [c.POINTER(Options), c.c_size_t]),
     "an_close": (None, [c.c_void_p]),
     "an_error": (c.c_char_p, [c.c_void_p]),
+    "an_stream": (c.c_uint64, [c.c_void_p]),
     "an_empty_cache": (c.c_int, [c.c_void_p]),
     "an_import_open_description": (c.c_void_p, [c.c_char_p, c.c_char_p, c.c_size_t, c.c_char_p]),
     "an_import_open": (c.c_void_p, [c.c_char_p, c.c_char_p]),

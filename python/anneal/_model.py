@@ -3,7 +3,7 @@ import ctypes as c
 import math
 import warnings
 
-from ._dlpack import BYTES, Borrowed, Result
+from ._dlpack import BYTES, REACHED, Borrowed, Result
 from ._handle import Handle
 from ._library import INPUT, OUTPUT, Array, Counts, Persist, Update, alive
 from ._library import Result as StepResult
@@ -20,14 +20,18 @@ class Model(Handle):
     loss = model.step(x, y, lr=1e-3): one update of its parameters, of a model whose first result is the loss. state_dict() has the
     parameters and buffers. Threads may share a model: their calls run one after the other."""
 
-    def __init__(self, path, threads=0, seed=1):
+    def __init__(self, path, threads=0, seed=1, device="cpu"):
+        if device not in REACHED:
+            raise ValueError(f"device={device!r}: a model over arrays computes on {' or '.join(REACHED)}")
         super().__init__()
+        self._device, self._stream = device, None
         self.file = self.lib.an_import_open(str(path).encode(), self.why)
         self.check(ValueError)
         self.lib.an_import_note(self.file, self.why)
         if self.why.value:
             warnings.warn(self.sentence(), stacklevel=3)
-        self.bind(self.lib.an_import_declare, ValueError, threads, seed)
+        self.bind(self.lib.an_import_declare, ValueError, threads, seed, device)
+        self._stream = self.lib.an_stream(self.context) or None
         self.lib.an_params_decay(self.context, b"*", True)  # as torch.optim decays: biases too
         if self.lib.an_import_fill(self.model, self.why) != 0:
             self._fail(ValueError)
@@ -43,11 +47,14 @@ class Model(Handle):
         if not self.model:
             raise RuntimeError("the model is closed")
 
+    def _borrowed(self, x, writable=False):
+        return Borrowed(x, writable, self._device, self._stream)
+
     def _taken(self, inputs):
         self._open()
         if len(inputs) != self._n:
             raise TypeError(f"the model takes {self._n} arrays, not {len(inputs)}")
-        held = [Borrowed(x) for x in inputs]
+        held = [self._borrowed(x) for x in inputs]
         return held, (Array * max(1, self._n))(*(h.array for h in held))
 
     def __call__(self, *inputs, out=None, train=False):
@@ -63,6 +70,8 @@ class Model(Handle):
         if self.lib.an_import_call_plan(self.model, given, results, self.why) != 0:
             self._fail(ValueError)
         named = [i for i in range(self._n_out) if results[i].dtype >= 0]
+        if out is None and self._device != "cpu":
+            raise ValueError(f"results on {self._device} are written into arrays of your library: give out=")
         if out is None:
             made = [Result(results[i].dim[:results[i].rank], results[i].dtype) for i in named]
             arrays = [m.as_array() for m in made]
@@ -70,7 +79,7 @@ class Model(Handle):
             made = list(out) if isinstance(out, (tuple, list)) else [out]
             if len(made) != len(named):
                 raise TypeError(f"the model has {len(named)} results, not {len(made)}")
-            kept = [Borrowed(x, writable=True) for x in made]
+            kept = [self._borrowed(x, writable=True) for x in made]
             arrays = [k.array for k in kept]
         for i, a in zip(named, arrays):
             results[i] = a
@@ -133,5 +142,5 @@ class Model(Handle):
 
 def load(path, **options):
     """model = anneal.load("model.pt2"): a model of torch.export (or of `anneal export run out=model.pt2`) as functions of arrays that have
-    __dlpack__, on the CPU. options: threads (0: every core), seed."""
+    __dlpack__. options: threads (0: every core), seed; device="cuda": on the GPU, over arrays that are there, results into out=."""
     return Model(path, **options)

@@ -232,6 +232,14 @@ static an_status add_freeze(an_err *err, const char *value, an_argv *out)
     return an_fail(err, AN_E_USAGE, "freeze_weights=%.64s: it is true or false", value);
 }
 
+/* What has no meaning here, at the value that it always has there, or that says what is so: no note. */
+static bool is_usual(const char *key, const char *value, const schedule *s)
+{
+    if (is(key, "dataset_type")) return is(value, "chat") != s->puzzles;
+    if (is(key, "arch.loss.name")) return is(value, "losses@ACTLossHead") || is(value, "losses:ACTLossHead");
+    return is(value, "0") || is(value, "[]") || an_recursive_null(value);
+}
+
 /* Adds one argument of TinyRecursiveModels' pretrain.py, key=value under the names of this program. */
 static an_status add_setting(an_err *err, const char *argument, schedule *s, an_argv *out)
 {
@@ -257,7 +265,7 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
         if (!is(key, names[i].theirs)) continue;
         if (names[i].may_lack && an_recursive_null(equals + 1)) return AN_OK;
         if (names[i].ours) return put_setting(err, out, names[i].ours, equals + 1);
-        an_say("note    %s means nothing here and is passed over", key);
+        if (!is_usual(key, equals + 1, s)) an_say("note    %s means nothing here and is passed over", key);
         return AN_OK;
     }
     snprintf(arch, sizeof arch, "arch.%s", key);

@@ -25,6 +25,7 @@ typedef struct an_buffer {
     void *host;      /* address when the CPU can reach it, else NULL */
     uint64_t handle; /* private to the backend */
     size_t bytes;
+    uint64_t at; /* private to the backend: where in `handle` the buffer begins, of another program's memory */
     void *parts; /* private to the backend: the segments of a buffer that is larger than one allocation, or NULL */
 } an_buffer;
 
@@ -112,13 +113,15 @@ typedef void an_self_check_fn(void *user, const char *what, const char *found, b
 
 enum { AN_DEVICE_ALIASES = 3 };
 
+/* What names memory of another program (anneal_interop.h: an_external). */
+typedef enum an_borrowing { AN_BORROWS_NONE, AN_BORROWS_ADDRESS, AN_BORROWS_POINTER, AN_BORROWS_OBJECT } an_borrowing;
+
 typedef struct an_backend {
     /* ---- identity: facts that need no driver */
     const char *name;                       /* "cpu", "cuda", "null:cuda" */
     const char *aliases[AN_DEVICE_ALIASES]; /* PyTorch's names, which nanoGPT's settings files use: "mps", "cuda:0" */
     const char *chosen_by;                  /* variable that chooses one of several GPUs; NULL: there is only one */
     const char *planned_by;                 /* the backend that plans for this one where it is absent; NULL: none */
-    bool binds;                             /* a buffer is memory of this process, wherever it begins: an_gpu_binding */
     int auto_rank;         /* order in which device=auto tries the backends, 1 first; 0: only when named */
     bool gpu;              /* not the processor itself: selftest compares it with the CPU */
     bool own_memory;       /* its memory is not the machine's (a card); else it shares the machine's memory */
@@ -145,6 +148,17 @@ typedef struct an_backend {
     void (*free)(an_device *d, an_buffer *b);
     an_status (*write)(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n);
     an_status (*read)(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n);
+
+    /* ---- memory of other programs (anneal_interop.h), which is neither allocated nor freed here; `borrow` NULL: none is taken */
+    an_borrowing borrows;
+    int32_t borrow_align; /* of where it begins, in bytes; 0: an element's size */
+    /* Bytes [offset, offset + bytes) of what `memory` names, as a buffer. Refuses what this device cannot reach. */
+    an_status (*borrow)(an_err *err, an_device *d, void *memory, uint64_t offset, size_t bytes, an_buffer *out);
+    void (*give_back)(an_device *d, an_buffer *b); /* no work uses it any more; NULL: there is nothing to do */
+    /* The queue that all work of the device goes through, and the order between it and another program's: what is queued there from now
+     * on after what is queued here (`ours_first`), or the other way round. NULL: there are no such queues. */
+    uint64_t (*stream)(an_device *d);
+    an_status (*order)(an_err *err, an_device *d, uint64_t theirs, bool ours_first);
 
     /* ---- running */
     /* Compiles all kernels in bulk. */

@@ -64,6 +64,9 @@ an_tensor *an_make_like(an_tensor *a, const an_tensor *shape_of); /* reshape to 
 an_tensor *an_make_expand(an_tensor *a, int rank, const int32_t *shape);
 an_tensor *an_make_broadcast(an_tensor *a, int rank, const int32_t *shape); /* reshape to the rank, then expand */
 an_tensor *an_make_permute(an_tensor *a, const int *perm);
+/* Weights w [O,KH,KW,C/groups] of a convolution as [groups,KH,KW,O/groups,C/groups], CONV2D_DX's operand: what it sums (taps, outputs) is then
+ * one axis in memory. */
+an_tensor *an_make_taps_first(an_tensor *w, int32_t groups);
 an_tensor *an_make_swap(an_tensor *a, int axis1, int axis2);
 an_tensor *an_make_slice(an_tensor *a, int axis, int64_t start, int64_t length, int64_t step);
 an_tensor *an_make_pad(an_tensor *a, int axis, int64_t before, int64_t after, double value);

@@ -291,22 +291,78 @@ static int64_t or_one(int x)
     return x == 0 ? 1 : x;
 }
 
+enum { CONV_ATTRS = 7 };
+
+static void conv_attrs(const an_window *s, int64_t attr[CONV_ATTRS])
+{
+    const int64_t a[CONV_ATTRS] = {or_one(s->stride_h),   or_one(s->stride_w),   s->pad_h,         s->pad_w,
+                                   or_one(s->dilation_h), or_one(s->dilation_w), or_one(s->groups)};
+    memcpy(attr, a, sizeof a);
+}
+
+/* The convolution that e says of operands in dtype `as`; a bias is added before the sums are rounded to it. */
+static an_tensor *convolved(an_emit_args *e, an_tensor *bias, an_dtype as)
+{
+    char text[TEXT];
+    e->dtype = bias != NULL ? sum_dtype(as) : as;
+    an_tensor *y = an_emit(e->src[0]->g, e);
+    if (y->poison || bias == NULL) return y;
+    if (bias->rank != 1 || bias->shape[0] != y->shape[3])
+        return an_refuse(y->g, AN_E_SHAPE, "the bias is %s; [%d] is needed", text_of(bias, text), y->shape[3]);
+    return CAST(ADD(y, CAST(bias, (an_dtype)y->dtype)), as);
+}
+
 an_tensor *an_conv2d_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias, an_window s)
 {
     an_tensor *t[] = {x, w, bias};
-    char text[TEXT];
+    int64_t attr[CONV_ATTRS];
     if (!an_enter(at, "an_conv2d", 3, 2, t)) return t[0];
-    int64_t attr[7] = {or_one(s.stride_h),   or_one(s.stride_w),   s.pad_h,         s.pad_w,
-                       or_one(s.dilation_h), or_one(s.dilation_w), or_one(s.groups)};
+    conv_attrs(&s, attr);
     const an_dtype as = an_policy_dtype(t[0], t[1]);
     for (int i = 0; i < 2 && an_dtype_is_float((an_dtype)t[i]->dtype); i++) t[i] = CAST(t[i], as);
-    an_emit_args e = {.op = AN_OP_CONV2D, .n_src = 2, .src = t, .n_attr = 7, .attr = attr, .at = at};
-    e.dtype = t[2] != NULL ? sum_dtype(as) : as;
-    an_tensor *y = an_emit(t[0]->g, &e);
-    if (y->poison || t[2] == NULL) return y;
-    if (t[2]->rank != 1 || t[2]->shape[0] != y->shape[3])
-        return an_refuse(y->g, AN_E_SHAPE, "the bias is %s; [%d] is needed", text_of(t[2], text), y->shape[3]);
-    return CAST(ADD(y, CAST(t[2], (an_dtype)y->dtype)), as);
+    an_emit_args e = {.op = AN_OP_CONV2D, .n_src = 2, .src = t, .n_attr = CONV_ATTRS, .attr = attr, .at = at};
+    return convolved(&e, t[2], as);
+}
+
+/* The length of a transposed convolution's axis; -1 where none is possible. */
+static int64_t spread_length(int64_t length, int64_t taps, int64_t stride, int64_t pad, int64_t dilation, int64_t extra)
+{
+    if (length < 1 || taps < 1 || stride < 1 || pad < 0 || dilation < 1 || extra < 0 || extra >= stride) return -1;
+    const int64_t most = INT32_MAX; /* each product below fits 64 bits */
+    if (stride > most || dilation > most || pad > most) return -1;
+    const int64_t full = (length - 1) * stride + dilation * (taps - 1) + 1 + extra;
+    return full > most || full < 2 * pad ? -1 : full - 2 * pad;
+}
+
+an_tensor *an_conv_transpose2d_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias, an_window s)
+{
+    an_tensor *t[] = {x, w, bias};
+    int64_t attr[CONV_ATTRS];
+    char tx[TEXT], tw[TEXT];
+    if (!an_enter(at, "an_conv_transpose2d", 3, 2, t)) return t[0];
+    an_graph *g = t[0]->g;
+    conv_attrs(&s, attr);
+    if (t[0]->rank != 4 || t[1]->rank != 4 || attr[6] < 1 || t[0]->shape[3] != t[1]->shape[0] ||
+        t[0]->shape[3] % attr[6] != 0 || t[1]->shape[3] * attr[6] > INT32_MAX)
+        return an_refuse(g, AN_E_SHAPE, "x %s and w %s are not [N,H,W,I] and [I,KH,KW,O/groups] with %d groups",
+                         text_of(t[0], tx), text_of(t[1], tw), (int)attr[6]);
+    const int64_t h = spread_length(t[0]->shape[1], t[1]->shape[1], attr[0], attr[2], attr[4], s.extra_h);
+    const int64_t v = spread_length(t[0]->shape[2], t[1]->shape[2], attr[1], attr[3], attr[5], s.extra_w);
+    if (h < 0 || v < 0)
+        return an_refuse(
+            g, AN_E_SHAPE,
+            "a kernel %s (stride %d, %d; padding %d, %d; dilation %d, %d; extra %d, %d) does not spread %s",
+            text_of(t[1], tw), (int)attr[0], (int)attr[1], (int)attr[2], (int)attr[3], (int)attr[4], (int)attr[5],
+            s.extra_h, s.extra_w, text_of(t[0], tx));
+    const an_dtype as = an_policy_dtype(t[0], t[1]);
+    for (int i = 0; i < 2 && an_dtype_is_float((an_dtype)t[i]->dtype); i++) t[i] = CAST(t[i], as);
+    t[1] = an_make_taps_first(t[1], (int32_t)attr[6]);
+    if (t[1]->poison) return t[1];
+    const int32_t shape[4] = {t[0]->shape[0], (int32_t)h, (int32_t)v, t[1]->shape[4] * (int32_t)attr[6]};
+    an_emit_args e = {.op = AN_OP_CONV2D_DX, .n_src = 2, .src = t, .n_attr = CONV_ATTRS, .attr = attr, .at = at};
+    e.rank = 4;
+    e.shape = shape;
+    return convolved(&e, t[2], as);
 }
 
 static an_tensor *pool(an_op op, an_tensor *x, an_window s)

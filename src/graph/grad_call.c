@@ -248,53 +248,66 @@ static void grad_attention(an_backward_node *b)
     if (mask >= 0 && b->need[mask] && n->imm[1] == 0) b->dx[mask] = d->poison ? d : grad_mask(n, src);
 }
 
-/* `op` of the gradient and another operand, with n's attributes and the shape of `like`; a convolution's gradient may
- * be wider than its operands. */
-static an_tensor *window(an_backward_node *b, an_op op, an_tensor *with, const an_tensor *like)
+/* `op` of dy and another operand, with n's attributes and the shape of `like`; dy, and so the gradient of a convolution, may be wider than
+ * the operands. */
+static an_tensor *window_of(an_backward_node *b, an_op op, an_tensor *dy, an_tensor *with, const an_tensor *like)
 {
-    an_tensor *src[2] = {CAST(b->dy[0], (an_dtype)like->dtype), with};
+    an_tensor *src[2] = {CAST(dy, (an_dtype)like->dtype), with};
     if (src[0]->poison) return src[0];
     an_emit_args e = {.op = op, .rank = like->rank, .shape = like->shape, .n_src = with != NULL ? 2 : 1, .src = src};
+    e.dtype = (an_dtype)like->dtype;
     e.n_attr = b->n->n_attr;
     e.attr = b->n->attr;
     e.at = b->n->at;
     return an_emit(b->g, &e);
 }
 
-/* w [O,KH,KW,C/groups] as [groups,KH,KW,O/groups,C/groups]: what dx sums (taps, outputs) is
- * then one axis in memory. */
-static an_tensor *taps_first(an_tensor *w, int32_t groups)
+static an_tensor *window(an_backward_node *b, an_op op, an_tensor *with, const an_tensor *like)
 {
-    int32_t split[5] = {groups, w->shape[0] / groups, w->shape[1], w->shape[2], w->shape[3]};
-    return an_make_permute(an_make_reshape(w, 5, split), (const int[]){0, 2, 3, 1, 4});
+    return window_of(b, op, b->dy[0], with, like);
 }
 
 /* Of a depthwise convolution: channels lie side by side in dy and x, and so they do in the sums of each image
  * [N,KH,KW,C], which are added then. */
-static an_tensor *depthwise_dw(an_backward_node *b, an_tensor *x, const an_tensor *w)
+static an_tensor *depthwise_dw(an_backward_node *b, an_tensor *dy, an_tensor *x, const an_tensor *w)
 {
     const int32_t images[4] = {x->shape[0], w->shape[1], w->shape[2], w->shape[0]};
-    an_tensor *src[2] = {CAST(b->dy[0], (an_dtype)x->dtype), x};
-    if (src[0]->poison) return src[0];
-    an_tensor *each = an_emit(b->g, &(an_emit_args){.op = AN_OP_CONV2D_DW_IMAGES,
-                                                    .rank = 4,
-                                                    .shape = images,
-                                                    .n_src = 2,
-                                                    .src = src,
-                                                    .n_attr = b->n->n_attr,
-                                                    .attr = b->n->attr,
-                                                    .at = b->n->at});
+    const an_tensor like = {.rank = 4, .shape = {images[0], images[1], images[2], images[3]}, .dtype = x->dtype};
+    an_tensor *each = window_of(b, AN_OP_CONV2D_DW_IMAGES, dy, x, &like);
+    if (each->poison) return each;
     an_tensor *sum = an_make_permute(an_make_reduce(AN_OP_SUM, each, 1, false), (const int[]){2, 0, 1});
     return CAST(an_make_reshape(sum, 4, w->shape), (an_dtype)w->dtype);
+}
+
+/* The gradient of the weight w [O,KH,KW,C/groups] of a convolution from x to dy. */
+static an_tensor *conv_dw(an_backward_node *b, an_tensor *dy, an_tensor *x, const an_tensor *w)
+{
+    const bool depthwise = w->shape[3] == 1 && w->shape[0] == b->n->attr[6];
+    return depthwise && w->shape[0] > 1 ? depthwise_dw(b, dy, x, w) : window_of(b, AN_OP_CONV2D_DW, dy, x, w);
 }
 
 static void grad_conv(an_backward_node *b)
 {
     an_tensor *x = an_src(b->n, 0), *w = an_src(b->n, 1);
-    if (b->need[0]) b->dx[0] = window(b, AN_OP_CONV2D_DX, taps_first(w, (int32_t)b->n->attr[6]), x);
-    if (!b->need[1]) return;
-    const bool depthwise = w->shape[3] == 1 && w->shape[0] == b->n->attr[6];
-    b->dx[1] = depthwise && w->shape[0] > 1 ? depthwise_dw(b, x, w) : window(b, AN_OP_CONV2D_DW, x, w);
+    if (b->need[0]) b->dx[0] = window(b, AN_OP_CONV2D_DX, an_make_taps_first(w, (int32_t)b->n->attr[6]), x);
+    if (b->need[1]) b->dx[1] = conv_dw(b, b->dy[0], x, w);
+}
+
+/* Of a transposed convolution, x times the taps: it is linear in each, and is itself the gradient of the convolution whose operand its
+ * result has the shape of. */
+static void grad_conv_transpose(an_backward_node *b)
+{
+    an_tensor *x = an_src(b->n, 0), *taps = an_src(b->n, 1); /* [N,H,W,O] [groups,KH,KW,O/groups,C/groups] */
+    const int32_t groups = (int32_t)b->n->attr[6];
+    const int32_t rows[4] = {taps->shape[0] * taps->shape[3], taps->shape[1], taps->shape[2], taps->shape[4]};
+    an_tensor *w = an_make_reshape(an_make_permute(taps, (const int[]){0, 3, 1, 2, 4}), 4, rows);
+    if (w->poison) {
+        b->dx[0] = w;
+        return;
+    }
+    an_tensor *dy = CAST(b->dy[0], (an_dtype)x->dtype);
+    if (b->need[0]) b->dx[0] = window_of(b, AN_OP_CONV2D, dy, w, x);
+    if (b->need[1]) b->dx[1] = an_make_taps_first(conv_dw(b, x, dy, w), groups);
 }
 
 /* y = x w of each group: dx = dy w^T, dw = x^T dy. */
@@ -335,6 +348,7 @@ bool an_grad_call(an_backward_node *b)
     case AN_OP_GROUPED_MATMUL: grad_grouped_matmul(b); return true;
     case AN_OP_GROUPED_OUTER: grad_grouped_outer(b); return true;
     case AN_OP_CONV2D: grad_conv(b); return true;
+    case AN_OP_CONV2D_DX: grad_conv_transpose(b); return true;
     case AN_OP_POOL_MAX: b->dx[0] = window(b, AN_OP_POOL_MAX_GRAD, x, x); return true;
     case AN_OP_POOL_SUM: b->dx[0] = window(b, AN_OP_POOL_SUM_GRAD, NULL, x); return true;
     case AN_OP_CUMSUM: grad_cumsum(b); return true;

@@ -232,6 +232,13 @@ an_tensor *an_make_swap(an_tensor *a, int axis1, int axis2)
     return an_make_permute(a, perm);
 }
 
+an_tensor *an_make_taps_first(an_tensor *w, int32_t groups)
+{
+    const int32_t split[5] = {groups, w->shape[0] / groups, w->shape[1], w->shape[2], w->shape[3]};
+    an_tensor *grouped = an_make_reshape(w, 5, split);
+    return grouped->poison ? grouped : an_make_permute(grouped, (const int[]){0, 2, 3, 1, 4});
+}
+
 an_tensor *an_make_slice(an_tensor *a, int axis, int64_t start, int64_t length, int64_t step)
 {
     int64_t attr[2 * AN_MAX_RANK];

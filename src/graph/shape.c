@@ -430,7 +430,8 @@ static an_status rule_conv(const rule_ctx *r)
     AN_TRY(want_float(r, 0));
     AN_TRY(want_same_dtype(r, 0, 1));
     *r->dtype = x->dtype;
-    if (r->e->op != AN_OP_CONV2D) { /* the forward node was checked; its operand's shape is given */
+    if (r->e->op == AN_OP_CONV2D_DW ||
+        r->e->op == AN_OP_CONV2D_DW_IMAGES) { /* the forward node was checked; the weight's shape is given */
         copy_shape(r, 4, r->e->shape);
         if (r->e->op == AN_OP_CONV2D_DW_IMAGES && x->dtype != AN_F64) *r->dtype = AN_F32;
         return AN_OK;
@@ -438,6 +439,10 @@ static an_status rule_conv(const rule_ctx *r)
     if (r->e->dtype != x->dtype && (r->e->dtype != AN_F32 || x->dtype == AN_F64))
         return refuse(r, AN_E_DTYPE, "a convolution of %s as %s", an_dtype_name(x->dtype), an_dtype_name(r->e->dtype));
     *r->dtype = r->e->dtype;
+    if (r->e->op == AN_OP_CONV2D_DX) { /* its operands were checked, and its shape is that of the convolution's */
+        copy_shape(r, 4, r->e->shape);
+        return AN_OK;
+    }
     if (x->rank != 4 || w->rank != 4 || s[6] < 1 || x->shape[3] != w->shape[3] * s[6] || w->shape[0] % s[6] != 0)
         return refuse(r, AN_E_SHAPE, "x %s and w %s are not [N,H,W,C] and [O,KH,KW,C/groups] with %d groups",
                       shape_of(x, ta), shape_of(w, tb), (int)s[6]);

@@ -139,8 +139,34 @@ int64_t an_call_integer(const void *from, int32_t dtype)
     }
 }
 
-/* A copy in C order; int64 and uint8 as int32. */
-static an_status copied(const an_call *c, const an_import_array *a, int index, an_tensor **out)
+/* Bytes from the first to behind the last element. */
+static int64_t span_bytes(const an_import_array *a)
+{
+    int64_t last = 0;
+    for (int k = 0; k < a->rank; k++) last += AN_MAX(a->dim[k] - 1, 0) * a->step[k];
+    return (last + 1) * (int64_t)element_bytes(a);
+}
+
+/* Whether arrays are device memory, which this process does not read. */
+static bool on_device(const an_call *c)
+{
+    return an_bind_takes(c->cx) == AN_EXTERNAL_POINTER;
+}
+
+/* The array's bytes where this process reads them; *own: to be freed. */
+static an_status fetched(const an_call *c, const an_import_array *a, const char **out, char **own)
+{
+    *out = a->data;
+    *own = NULL;
+    if (!on_device(c)) return AN_OK;
+    const size_t bytes = (size_t)span_bytes(a);
+    *out = *own = malloc(bytes);
+    if (!*own) return an_fail_nomem(c->err, "an input", bytes);
+    return an_read_external(c->cx, a->data, 0, *own, bytes) == AN_OK ? AN_OK : an_call_failed(c);
+}
+
+/* A copy in C order; integers as int32. */
+static an_status gather(const an_call *c, const an_import_array *a, int index, const char *from_data, an_tensor **out)
 {
     const bool narrow = is_narrowed(a);
     const an_dtype dtype = inside(a);
@@ -150,7 +176,7 @@ static an_status copied(const an_call *c, const an_import_array *a, int index, a
     char *data = malloc((size_t)n * to);
     if (!data) return an_fail_nomem(c->err, "an input", (size_t)n * to);
     for (int64_t i = 0; i < n; i++) {
-        const char *p = (const char *)a->data + element * (int64_t)from;
+        const char *p = from_data + element * (int64_t)from;
         if (narrow) {
             const int64_t wide = an_call_integer(p, a->dtype);
             const int32_t value = (int32_t)wide;
@@ -175,6 +201,16 @@ static an_status copied(const an_call *c, const an_import_array *a, int index, a
     c->m->copied_bytes += n * (int64_t)from;
     free(data);
     return AN_OK;
+}
+
+static an_status copied(const an_call *c, const an_import_array *a, int index, an_tensor **out)
+{
+    const char *data;
+    char *own;
+    an_status status = fetched(c, a, &data, &own);
+    if (status == AN_OK) status = gather(c, a, index, data, out);
+    free(own);
+    return status;
 }
 
 /* A state over the array's memory, its axes in the order in which they lie, then permuted and repeated as the array is. */
@@ -212,6 +248,11 @@ static bool usual_size(const an_call *c, const an_import_array *a, int i)
     return a->rank == 0 || e.shape.dim[0] == a->dim[0];
 }
 
+static bool is_aligned(const an_call *c, const an_import_array *a)
+{
+    return (uintptr_t)a->data % an_bind_alignment(c->cx, (an_dtype)a->dtype) == 0;
+}
+
 static an_status take_input(const an_call *c, const an_import_array *a, int i)
 {
     int order[RANK];
@@ -220,8 +261,8 @@ static an_status take_input(const an_call *c, const an_import_array *a, int i)
         c->in[i] = an_full_at(AN_AT, c->cx, inside(a), shape_of(a), 0);
         return AN_OK;
     }
-    const bool aligned = (uintptr_t)a->data % element_bytes(a) == 0;
-    if (!is_narrowed(a) && aligned && usual_size(c, a, i) && order_of(a, order)) return bound_input(c, a, order, i);
+    if (!is_narrowed(a) && is_aligned(c, a) && usual_size(c, a, i) && order_of(a, order))
+        return bound_input(c, a, order, i);
     if (c->runs) return copied(c, a, i, &c->in[i]);
     c->in[i] = an_input_at(AN_AT, c->cx, inside(a), shape_of(a), NULL);
     return AN_OK;
@@ -282,11 +323,15 @@ static an_status copied_out(const an_call *c, const an_import_array *want, int i
 {
     const size_t each = an_dtype_size((an_dtype)want->dtype);
     int64_t at[RANK] = {0}, element = 0;
-    char *data = malloc((size_t)result_bytes(want));
-    if (!data) return an_fail_nomem(c->err, "a result", (size_t)result_bytes(want));
-    const an_status status = an_read_at(AN_AT, c->out[i], data, (size_t)result_bytes(want));
+    const size_t bytes = (size_t)result_bytes(want);
+    char *data = malloc(bytes), *to = on_device(c) ? malloc(bytes) : want->data; /* without gaps: as many bytes */
+    if (!data || !to) {
+        free(data);
+        return an_fail_nomem(c->err, "a result", bytes);
+    }
+    an_status status = an_read_at(AN_AT, c->out[i], data, bytes);
     for (int64_t k = 0; status == AN_OK && k < an_array_elements(want); k++) {
-        memcpy((char *)want->data + (size_t)element * each, data + (size_t)k * each, each);
+        memcpy(to + (size_t)element * each, data + (size_t)k * each, each);
         for (int axis = want->rank - 1; axis >= 0; axis--) {
             element += want->step[axis];
             if (++at[axis] < want->dim[axis]) break;
@@ -294,7 +339,9 @@ static an_status copied_out(const an_call *c, const an_import_array *want, int i
             at[axis] = 0;
         }
     }
+    if (status == AN_OK && on_device(c)) status = an_write_external(c->cx, want->data, 0, to, bytes);
     free(data);
+    if (to != want->data) free(to);
     return status == AN_OK ? AN_OK : an_call_failed(c);
 }
 
@@ -304,10 +351,8 @@ static bool overlap(const an_import_array *a, const an_import_array *b)
     uintptr_t begin[2], end[2];
     for (int i = 0; i < 2; i++) {
         const an_import_array *x = i ? b : a;
-        int64_t last = 0;
-        for (int k = 0; k < x->rank; k++) last += AN_MAX(x->dim[k] - 1, 0) * x->step[k];
         begin[i] = (uintptr_t)x->data;
-        end[i] = an_array_elements(x) ? begin[i] + (uintptr_t)(last + 1) * element_bytes(x) : begin[i];
+        end[i] = an_array_elements(x) ? begin[i] + (uintptr_t)span_bytes(x) : begin[i];
     }
     return begin[0] < end[1] && begin[1] < end[0];
 }
@@ -350,10 +395,8 @@ static an_status check_result(const an_call *c, const an_import_array *want, int
                        c->m->file->archive.path, i, array_text(&is, has), array_text(want, takes));
     good = order_of(want, order);
     for (int k = 0; good && k < is.rank; k++) good = want->step[k] > 0 || want->dim[k] <= 1;
-    if (an_array_elements(&is) == 0 || (good && want->data && (uintptr_t)want->data % element_bytes(want) == 0))
-        return AN_OK;
-    return an_fail(c->err, AN_E_USAGE,
-                   "%s: result %d, %s, is to be stored in an array without gaps that is aligned to its elements",
+    if (an_array_elements(&is) == 0 || (good && want->data)) return AN_OK;
+    return an_fail(c->err, AN_E_USAGE, "%s: result %d, %s, is to be stored in an array without gaps",
                    c->m->file->archive.path, i, array_text(&is, has));
 }
 
@@ -368,7 +411,7 @@ static an_status give_result(const an_call *c, const an_import_array *want, int 
     (void)order_of(want, order); /* checked before */
     if (an_array_elements(&is) == 0) return AN_OK;
     an_shape lies = {.rank = is.rank};
-    if (!usual_result(c, &is, i))
+    if (!usual_result(c, &is, i) || !is_aligned(c, want))
         return c->m->copies++, c->m->copied_bytes += result_bytes(&is), AN_OK; /* copied_out */
     int n = snprintf(name, sizeof name, ".out.%d.", i);
     for (int k = 0; k < is.rank; k++) {
@@ -437,8 +480,13 @@ an_status an_call_begin(an_import_model *m, an_err *err, an_call *c)
     c->root = AN_NEW_ARRAY(&c->arena, an_tensor *, c->n_out + 1);
     c->last_in = AN_NEW_ARRAY(&c->arena, bool, c->n_in + 1);
     c->last_out = AN_NEW_ARRAY(&c->arena, bool, c->n_out + 1);
-    return c->in && c->out && c->bound && c->root && c->last_in && c->last_out ? AN_OK
-                                                                               : an_fail_nomem(err, "a call", 0);
+    if (!c->in || !c->out || !c->bound || !c->root || !c->last_in || !c->last_out)
+        return an_fail_nomem(err, "a call", 0);
+    if (an_bind_takes(m->cx) != AN_EXTERNAL_OBJECT) return AN_OK;
+    return an_fail(err, AN_E_UNSUPPORTED,
+                   "%s: a call takes addresses or device pointers: open the context with device "
+                   "\"cpu\" or \"cuda\"",
+                   m->file->archive.path);
 }
 
 an_status an_call_end(an_call *c, an_status status, const char *built, char *why)

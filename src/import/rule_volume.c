@@ -91,34 +91,49 @@ an_status an_rule_conv3d(an_build *b, const an_pt2_node *n)
     return convolve(b, n, x, w, bias, stride, pad, dilation, an_in_int(b, n, 6), alone);
 }
 
-/* input weight [I,O/g,KD,KH,KW] bias stride padding output_padding groups dilation: zeros between the elements, flipped weights,
- * convolution, as over two axes. */
+/* input weight [I,O/g,KD,KH,KW] bias stride padding output_padding groups dilation: for each tap along D a transposed convolution over H and
+ * W of all frames, whose results are added `stride` frames apart. */
 an_status an_rule_conv_transpose3d(an_build *b, const an_pt2_node *n)
 {
-    static const int near[3] = {1, 1, 1}, none[3] = {0, 0, 0};
     bool alone;
-    an_tensor *x = frames(b, n, &alone), *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
+    an_tensor *x = frames(b, n, &alone), *w = an_in(b, n, 1), *bias = an_in(b, n, 2), *y = NULL;
     int stride[3], pad[3], extra[3], dilation[3];
     an_in_axes(b, n, 3, 3, 1, stride);
     an_in_axes(b, n, 4, 3, 0, pad);
     an_in_axes(b, n, 5, 3, 0, extra);
     an_in_axes(b, n, 7, 3, 1, dilation);
-    const int64_t g = an_in_int(b, n, 6);
-    if (!positive(stride) || !positive(dilation) || an_rank(w) != 5 || g < 1 || an_dim(w, 0) % g != 0)
-        return an_build_refuse(b, AN_E_IO, "groups, a stride or a dilation; the file is damaged");
-    const an_shape s = an_shape_of(w);
-    for (int k = 0; k < 3; k++) {
-        const int64_t border = (int64_t)dilation[k] * (s.dim[2 + k] - 1) - pad[k];
-        x = an_pad_or_cut(an_spread(x, 1 + k, stride[k]), 1 + k, border, border + extra[k]);
+    const int64_t g = an_in_int(b, n, 6), N = an_dim(x, 0), D = an_dim(x, 1);
+    if (!positive(stride) || !positive(dilation) || an_rank(w) != 5 || g < 1 || g > 1 << 20 || D < 1 || pad[0] < 0 ||
+        pad[1] < 0 || pad[2] < 0)
+        return an_build_refuse(b, AN_E_IO, "groups, a stride, a padding or a dilation; the file is damaged");
+    const int64_t taps = an_dim(w, 2),
+                  length = (D - 1) * stride[0] + dilation[0] * (taps - 1) + 1 + extra[0] - 2 * (int64_t)pad[0];
+    if (taps < 1 || length < 1) return an_build_refuse(b, AN_E_IO, "a result without frames; the file is damaged");
+    if (taps > MOST_TAPS) return an_build_refuse(b, AN_E_UNSUPPORTED, "a kernel of more than %d frames", MOST_TAPS);
+    const an_window s = {.stride_h = stride[1],
+                         .stride_w = stride[2],
+                         .pad_h = pad[1],
+                         .pad_w = pad[2],
+                         .dilation_h = dilation[1],
+                         .dilation_w = dilation[2],
+                         .groups = (int)g,
+                         .extra_h = extra[1],
+                         .extra_w = extra[2]};
+    x = an_narrow(b, images(x, 0, 1, D));
+    w = an_narrow(b, an_permute_at(AN_AT, w, AN_SHAPE(2, 0, 3, 4, 1))); /* [KD,I,KH,KW,O/g] */
+    for (int64_t k = 0; k < taps; k++) {
+        an_tensor *tap = an_slice_at(AN_AT, w, 0, k, k + 1, 1);
+        tap = an_reshape_at(AN_AT, tap, AN_SHAPE(an_dim(w, 1), an_dim(w, 2), an_dim(w, 3), an_dim(w, 4)));
+        an_tensor *part = an_spread(volume(an_widen(an_transposed_planes(x, tap, NULL, s)), N, D), 1, stride[0]);
+        const int64_t before = k * dilation[0] - pad[0], reach = an_dim(part, 1);
+        if (before >= length || before + reach <= 0) continue; /* all in the padding */
+        part = an_pad_or_cut(part, 1, before, length - before - reach);
+        y = y ? an_add_at(AN_AT, y, part) : part;
     }
-    if (an_count(w) > 0 && s.rank == 5) { /* [g,I/g,O/g,...] as [KD,g O/g,KH,KW,I/g] */
-        w = an_flip_at(AN_AT, w, AN_AXIS(2) | AN_AXIS(3) | AN_AXIS(4));
-        w = an_reshape_at(AN_AT, w, AN_SHAPE(g, s.dim[0] / g, s.dim[1], s.dim[2], s.dim[3], s.dim[4]));
-        w = an_permute_at(AN_AT, w, AN_SHAPE(3, 0, 2, 4, 5, 1));
-        w = an_reshape_at(AN_AT, w, AN_SHAPE(s.dim[2], g * s.dim[1], s.dim[3], s.dim[4], s.dim[0] / g));
-    }
-    w = an_narrow(b, w);
-    return convolve(b, n, an_narrow(b, x), w, bias, near, none, dilation, g, alone);
+    if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "a result that no tap reaches");
+    if (bias) y = an_add_at(AN_AT, y, an_widen(bias));
+    put(b, n, an_as(y, an_dtype_of(x)), alone);
+    return AN_OK;
 }
 
 /* ---- pools */

@@ -1,4 +1,4 @@
-/* rule_window.c: convolutions, pools and resampling of PyTorch. They are computed channels last, and so are their results. */
+/* rule_window.c: convolutions and pools of PyTorch. They are computed channels last, and so are their results. */
 #include "import/rules.h"
 #include <anneal_tools.h>
 #include <math.h>
@@ -58,8 +58,7 @@ an_status an_in_windows(an_build *b, const an_pt2_node *n, int axes, int dilatio
     return AN_OK;
 }
 
-/* x without a batch axis gets one of length 1. */
-static bool add_batch(an_built_value *v, int rank)
+bool an_add_batch(an_built_value *v, int rank)
 {
     an_shape s = an_shape_of(v->t);
     if (s.rank != rank - 1) return false;
@@ -71,7 +70,7 @@ static bool add_batch(an_built_value *v, int rank)
     return true;
 }
 
-static void drop_batch(an_build *b, const an_pt2_node *n)
+void an_drop_batch(an_build *b, const an_pt2_node *n)
 {
     if (!an_out_used(n, 0)) return;
     an_tensor *t = an_value_tensor(b, n->out[0].value);
@@ -112,7 +111,7 @@ static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool s
     const int rank = an_rank(w.t);
     if (rank != 3 && rank != 4)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one and two are known", rank - 2);
-    const bool alone = add_batch(&x, rank);
+    const bool alone = an_add_batch(&x, rank);
     an_tensor *wide = an_nhwc(&w), *in = an_nhwc(&x); /* [O,KH,KW,I], [N,H,W,C] */
     if (same) {                                       /* one more at the end where the sum is odd */
         const int64_t h = (int64_t)s.dilation_h * (an_dim(wide, 1) - 1),
@@ -125,7 +124,7 @@ static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool s
     in = an_narrow(b, in);
     pad_channels(b, &s, &in, &wide);
     put(b, n, an_conv2d_at(AN_AT, in, wide, bias, s), rank);
-    if (alone) drop_batch(b, n);
+    if (alone) an_drop_batch(b, n);
     return AN_OK;
 }
 
@@ -213,35 +212,51 @@ an_tensor *an_pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t after)
     return before > 0 || after > 0 ? an_pad_at(AN_AT, x, axis, AN_MAX(before, 0), AN_MAX(after, 0), 0) : x;
 }
 
-/* The gradient of a convolution as one: zeros between x's elements, the flipped weight w [I,O/g,KH,KW] with inputs and
- * outputs exchanged. */
+an_tensor *an_transposed_planes(an_tensor *x, an_tensor *w, an_tensor *bias, an_window s)
+{
+    const int64_t size[2] = {an_dim(x, 1), an_dim(x, 2)}, taps[2] = {an_dim(w, 1), an_dim(w, 2)};
+    const int *const step[2] = {&s.stride_h, &s.stride_w}, *const apart[2] = {&s.dilation_h, &s.dilation_w};
+    int *const pad[2] = {&s.pad_h, &s.pad_w}, *const extra[2] = {&s.extra_h, &s.extra_w};
+    int64_t cut[2] = {0, 0}, add[2] = {0, 0};
+    for (int k = 0; k < 2;
+         k++) { /* as many rows as a dilation are allowed behind the last tap: all are made, then cut or filled */
+        if (*extra[k] < *step[k]) continue;
+        cut[k] = *pad[k];
+        add[k] = *extra[k] - *pad[k];
+        *pad[k] = *extra[k] = 0;
+        if ((size[k] - 1) * *step[k] + *apart[k] * (taps[k] - 1) + 1 + add[k] - cut[k] < 1) cut[k] = add[k] = 0;
+    }
+    const bool later = cut[0] || cut[1] || add[0] || add[1];
+    an_tensor *y = an_conv_transpose2d_at(AN_AT, x, w, later ? NULL : bias, s);
+    if (!later) return y;
+    y = an_pad_or_cut(an_pad_or_cut(y, 1, -cut[0], add[0]), 2, -cut[1], add[1]);
+    if (!bias) return y;
+    an_tensor *wide = an_widen(y);
+    return an_as(an_add_at(AN_AT, wide, an_widen(bias)), an_dtype_of(y));
+}
+
+/* A weight [I,O/g,KH,KW] is read as [I,KH,KW,O/g]. */
 static an_status transposed(an_build *b, const an_pt2_node *n, int stride, int pad, int extra, int groups_at,
                             int dilation)
 {
-    an_built_value x = an_in_value(b, n, 0);
-    an_tensor *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
-    const int rank = an_rank(w);
+    an_built_value x = an_in_value(b, n, 0), w = an_in_value(b, n, 1);
+    const int rank = an_rank(w.t);
     int extras[3];
     if (rank != 3 && rank != 4)
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one and two are known", rank - 2);
-    const an_window f = window_of(b, n, rank, stride, pad, dilation); /* of the convolution whose gradient it is */
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one to three are known", rank - 2);
+    an_window s = window_of(b, n, rank, stride, pad, dilation); /* of the convolution whose gradient it is */
     an_in_axes(b, n, extra, rank - 2, 0, extras);
-    const int64_t g = an_in_int(b, n, groups_at), I = an_dim(w, 0), Og = an_dim(w, 1);
-    if (g < 1 || g > AN_MAX(I, 1) || I % g != 0 || f.stride_h < 1 || f.stride_w < 1)
-        return an_build_refuse(b, AN_E_IO, "groups or strides; the file is damaged");
-    const int64_t KH = rank == 4 ? an_dim(w, 2) : 1, KW = an_dim(w, rank - 1);
-    const bool alone = add_batch(&x, rank);
-    w = an_reshape_at(AN_AT, w, AN_SHAPE(g, I / g, Og, KH, KW));
-    w = an_permute_at(AN_AT, w, AN_SHAPE(0, 2, 3, 4, 1)); /* [g,O/g,KH,KW,I/g] */
-    w = an_flip_at(AN_AT, an_reshape_at(AN_AT, w, AN_SHAPE(g * Og, KH, KW, I / g)), AN_AXIS(1) | AN_AXIS(2));
-    an_tensor *in = an_spread(an_spread(an_nhwc(&x), 1, f.stride_h), 2, f.stride_w);
-    const int64_t h = f.dilation_h * (KH - 1) - f.pad_h, v = f.dilation_w * (KW - 1) - f.pad_w;
-    in = an_pad_or_cut(an_pad_or_cut(in, 1, h, h + extras[1]), 2, v, v + extras[2]);
-    const an_window s = {
-        .stride_h = 1, .stride_w = 1, .dilation_h = f.dilation_h, .dilation_w = f.dilation_w, .groups = (int)g};
-    w = an_narrow(b, w);
-    put(b, n, an_conv2d_at(AN_AT, an_narrow(b, in), w, bias, s), rank);
-    if (alone) drop_batch(b, n);
+    s.extra_h = extras[1];
+    s.extra_w = extras[2];
+    s.groups = bounded(an_in_int(b, n, groups_at));
+    if (s.groups < 1 || s.stride_h < 1 || s.stride_w < 1 || s.dilation_h < 1 || s.dilation_w < 1 || s.pad_h < 0 ||
+        s.pad_w < 0)
+        return an_build_refuse(b, AN_E_IO, "groups, strides or padding; the file is damaged");
+    const bool alone = an_add_batch(&x, rank);
+    an_tensor *wide = narrow_weight(b, &s, an_nhwc(&w));
+    an_tensor *in = an_narrow(b, an_nhwc(&x));
+    put(b, n, an_transposed_planes(in, wide, an_in(b, n, 2), s), rank);
+    if (alone) an_drop_batch(b, n);
     return AN_OK;
 }
 
@@ -253,13 +268,18 @@ an_status an_rule_conv_transpose(an_build *b, const an_pt2_node *n)
 /* input weight bias stride padding dilation transposed output_padding groups */
 an_status an_rule_convolution(an_build *b, const an_pt2_node *n)
 {
-    if (weight_rank(b, n) == 5 && !an_in_bool(b, n, 6)) { /* the groups are conv3d's argument 6 */
+    if (weight_rank(b, n) == 5) { /* the arguments of conv3d, whose groups are argument 6, or of conv_transpose3d */
+        const bool transposed3d = an_in_bool(b, n, 6);
         an_pt2_arg arg[AN_ATEN_MAX_ARGS];
         memcpy(arg, n->arg, sizeof arg);
         arg[6] = n->arg[8];
+        if (transposed3d) {
+            arg[5] = n->arg[7];
+            arg[7] = n->arg[5];
+        }
         an_pt2_node f = *n;
         f.arg = arg;
-        return an_rule_conv3d(b, &f);
+        return transposed3d ? an_rule_conv_transpose3d(b, &f) : an_rule_conv3d(b, &f);
     }
     if (an_in_bool(b, n, 6)) return transposed(b, n, 3, 4, 7, 8, 5);
     if (an_conv_is_by_planes(b, n, 0, 3, 4, 8)) return by_planes(b, n);
@@ -329,7 +349,7 @@ an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
     const int rank = strstr(n->target, "1d") ? 3 : 4;
-    const bool alone = add_batch(&x, rank);
+    const bool alone = an_add_batch(&x, rank);
     an_windows windows;
     AN_TRY(an_in_windows(b, n, rank - 2, 4, &windows));
     const an_window s = an_window_of_planes(&windows);
@@ -341,7 +361,7 @@ an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
         if (w > 0) in = an_pad_at(AN_AT, in, 2, 0, w, -INFINITY);
     }
     put(b, n, an_max_pool_at(AN_AT, in, s), rank);
-    if (alone) drop_batch(b, n);
+    if (alone) an_drop_batch(b, n);
     return an_positions_of_maxima(b, n, rank - 2);
 }
 
@@ -349,7 +369,7 @@ an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
     const int rank = strstr(n->target, "1d") ? 3 : 4;
-    const bool alone = add_batch(&x, rank), ceil = an_in_bool(b, n, 4), pads = an_in_bool(b, n, 5);
+    const bool alone = an_add_batch(&x, rank), ceil = an_in_bool(b, n, 4), pads = an_in_bool(b, n, 5);
     an_windows windows;
     AN_TRY(an_in_windows(b, n, rank - 2, -1, &windows));
     const an_window s = an_window_of_planes(&windows);
@@ -374,198 +394,6 @@ an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
         y = an_div_at(AN_AT, y, an_as(share, an_dtype_of(y)));
     }
     put(b, n, y, rank);
-    if (alone) drop_batch(b, n);
+    if (alone) an_drop_batch(b, n);
     return AN_OK;
-}
-
-/* ---- resampling: a product with a matrix [out,in] along each axis */
-
-typedef enum resample_kind {
-    BY_MEANS,
-    BY_NEAREST,
-    BY_NEAREST_MIDDLE,
-    BY_LINES,
-    BY_CUBES,
-    SMOOTH_LINES,
-    SMOOTH_CUBES
-} resample_kind;
-
-typedef struct resample {
-    resample_kind kind;
-    bool corners;
-    double scale; /* of the file; 0: out / in */
-} resample;
-
-/* Keys' cubic convolution kernel at distance d >= 0. PyTorch's a is -3/4, with antialias=True -1/2. */
-static double cubic(double a, double d)
-{
-    if (d < 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
-    return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
-}
-
-/* A triangle, or a cubic convolution. */
-static double smooth_filter(resample_kind kind, double d)
-{
-    d = fabs(d);
-    return kind == SMOOTH_LINES ? fmax(1 - d, 0) : cubic(-0.5, d);
-}
-
-/* The distance between outputs, in inputs. */
-static double step_of(const resample *r, int64_t in, int64_t out)
-{
-    if (r->corners) return out > 1 ? (double)(in - 1) / (double)(out - 1) : 0;
-    return r->scale > 0 ? 1 / r->scale : (double)in / (double)out;
-}
-
-/* The weights of all inputs in output o with antialias=True: the filter is as wide as the step between outputs. */
-static void smooth_weights(const resample *r, double step, int64_t in, int64_t o, double *weight)
-{
-    const double wide = AN_MAX(step, 1), reach = (r->kind == SMOOTH_LINES ? 1 : 2) * wide,
-                 middle = step * ((double)o + 0.5);
-    const int64_t from = AN_MAX((int64_t)(middle - reach + 0.5), 0), to = AN_MIN((int64_t)(middle + reach + 0.5), in);
-    double sum = 0;
-    for (int64_t k = 0; k < in; k++) weight[k] = 0;
-    for (int64_t k = from; k < to; k++) sum += weight[k] = smooth_filter(r->kind, ((double)k - middle + 0.5) / wide);
-    for (int64_t k = from; k < to; k++) weight[k] /= sum;
-}
-
-/* The weight of input i in output o. The nearest one is found in float32, as PyTorch finds it. */
-static double weight_at(const resample *r, int64_t in, int64_t out, int64_t o, int64_t i)
-{
-    const double step = step_of(r, in, out);
-    if (r->kind == BY_MEANS) {
-        const int64_t from = o * in / out, to = an_ceil_div((o + 1) * in, out);
-        return i >= from && i < to ? 1 / (double)(to - from) : 0;
-    }
-    if (r->kind == BY_NEAREST || r->kind == BY_NEAREST_MIDDLE) {
-        const float near = r->scale > 0 ? (float)step : (float)in / (float)out;
-        const float at = r->kind == BY_NEAREST ? (float)o : (float)o + 0.5f;
-        return i == AN_MIN((int64_t)floorf(at * near), in - 1);
-    }
-    double at = r->corners ? (double)o * step : ((double)o + 0.5) * step - 0.5;
-    if (r->kind == BY_CUBES) {
-        const int64_t low = (int64_t)floor(at);
-        double sum = 0;
-        for (int tap = 0; tap < 4; tap++)
-            if (i == AN_MIN(AN_MAX(low + tap - 1, 0), in - 1)) sum += cubic(-0.75, fabs(at - (double)low - (tap - 1)));
-        return sum;
-    }
-    at = AN_MAX(at, 0);
-    const int64_t low = AN_MIN((int64_t)at, in - 1), high = AN_MIN(low + 1, in - 1);
-    const double part = at - (double)low;
-    return (i == low ? 1 - part : 0) + (i == high ? part : 0);
-}
-
-static void weights_of(const resample *r, int64_t in, int64_t out, int64_t o, double *weight)
-{
-    if (r->kind == SMOOTH_LINES || r->kind == SMOOTH_CUBES) {
-        smooth_weights(r, step_of(r, in, out), in, o, weight);
-        return;
-    }
-    for (int64_t i = 0; i < in; i++) weight[i] = weight_at(r, in, out, o, i);
-}
-
-enum { MOST_WEIGHTS = 1 << 20 };
-
-/* x with an axis resampled to `out`. */
-static an_tensor *along(an_build *b, an_tensor *x, int axis, int64_t out, const resample *r)
-{
-    const an_shape s = an_shape_of(x);
-    const int64_t in = s.dim[axis];
-    int64_t before = 1, behind = 1;
-    if (in == out && r->scale == 0) return x;
-    if (in < 1 || out < 1 || in > MOST_WEIGHTS / out) return NULL;
-    if (r->kind == BY_MEANS && out == 1) return an_mean_at(AN_AT, x, AN_AXIS(axis), true);
-    const an_dtype dtype = an_dtype_of(x) == AN_F64 ? AN_F64 : AN_F32;
-    an_arena arena = {0};
-    double *f64 = AN_NEW_ARRAY(&arena, double, in *out);
-    float *f32 = AN_NEW_ARRAY(&arena, float, in *out);
-    an_tensor *m = NULL;
-    if (f64 && f32) {
-        for (int64_t o = 0; o < out; o++) weights_of(r, in, out, o, f64 + o * in);
-        for (int64_t k = 0; k < in * out; k++) f32[k] = (float)f64[k];
-        m = an_input_at(AN_AT, b->cx, dtype, AN_SHAPE(out, in), dtype == AN_F64 ? (const void *)f64 : f32);
-    }
-    an_arena_free(&arena);
-    if (!m) return NULL;
-    for (int i = 0; i < axis; i++) before *= s.dim[i];
-    for (int i = axis + 1; i < s.rank; i++) behind *= s.dim[i];
-    an_tensor *y = an_reshape_at(AN_AT, an_widen(x), AN_SHAPE(before, in, behind)); /* on the right of the matrix */
-    m = an_reshape_at(AN_AT, m, AN_SHAPE(1, out, in));
-    y = an_matmul_at(AN_AT, an_expand_at(AN_AT, m, AN_SHAPE(before, out, in)), y);
-    an_shape to = s;
-    to.dim[axis] = out;
-    return an_as(an_reshape_at(AN_AT, y, to), an_dtype_of(x));
-}
-
-an_tensor *an_adaptive_mean(an_build *b, an_tensor *x, int axis, int64_t out)
-{
-    return along(b, x, axis, out, &(resample){.kind = BY_MEANS});
-}
-
-/* x [N,C,...] with each axis behind the channels resampled to a size. */
-static an_status resampled(an_build *b, const an_pt2_node *n, an_built_value x, const int64_t *size,
-                           const resample *each)
-{
-    an_tensor *y = x.last ? x.t : an_last(x.t);
-    for (int i = 0; i < an_rank(x.t) - 2; i++) {
-        y = along(b, y, 1 + i, size[i], &each[i]);
-        if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "an axis that is too long");
-    }
-    an_out_last(b, n, 0, y, true);
-    return AN_OK;
-}
-
-an_status an_rule_adaptive_avg_pool(an_build *b, const an_pt2_node *n)
-{
-    an_built_value x = an_in_value(b, n, 0);
-    const int rank = strstr(n->target, "1d") ? 3 : 4;
-    const bool alone = add_batch(&x, rank);
-    const resample each[2] = {{.kind = BY_MEANS}, {.kind = BY_MEANS}};
-    int out[3];
-    an_in_axes(b, n, 1, rank - 2, 1, out);
-    AN_TRY(resampled(b, n, x, rank == 3 ? (int64_t[]){out[2]} : (int64_t[]){out[1], out[2]}, each));
-    if (alone) drop_batch(b, n);
-    return AN_OK;
-}
-
-/* input output_size [align_corners] scale_factors: a size or a factor an axis */
-static an_status upsample(an_build *b, const an_pt2_node *n, resample r, int sizes_at, int factors_at)
-{
-    an_built_value x = an_in_value(b, n, 0);
-    const int rank = an_rank(x.t), axes = rank - 2;
-    int64_t size[3] = {1, 1, 1};
-    resample each[3] = {r, r, r};
-    if (axes < 1 || axes > 3) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank);
-    const an_shape s = an_shape_of(an_plain(x.t, x.last));
-    if (!an_in_none(n, sizes_at)) {
-        if (an_in_ints(b, n, sizes_at, size, axes) != axes)
-            return an_build_refuse(b, AN_E_IO, "not as many sizes as axes; the file is damaged");
-    } else if (n->arg[factors_at].kind == AN_ARG_FLOATS && n->arg[factors_at].n == axes) {
-        for (int i = 0; i < axes; i++) {
-            each[i].scale = n->arg[factors_at].numbers[i].f;
-            const double length = floor((double)s.dim[2 + i] * each[i].scale);
-            size[i] = length >= 1 && length <= INT32_MAX ? (int64_t)length : 0;
-        }
-    } else {
-        return an_build_refuse(b, AN_E_UNSUPPORTED, "neither sizes nor factors");
-    }
-    return resampled(b, n, x, size, each);
-}
-
-an_status an_rule_upsample_nearest(an_build *b, const an_pt2_node *n)
-{
-    return upsample(b, n, (resample){.kind = strstr(n->target, "exact") ? BY_NEAREST_MIDDLE : BY_NEAREST}, 1, 2);
-}
-an_status an_rule_upsample_linear(an_build *b, const an_pt2_node *n)
-{
-    return upsample(
-        b, n, (resample){.kind = strstr(n->target, "_aa") ? SMOOTH_LINES : BY_LINES, .corners = an_in_bool(b, n, 2)}, 1,
-        3);
-}
-an_status an_rule_upsample_cubic(an_build *b, const an_pt2_node *n)
-{
-    return upsample(
-        b, n, (resample){.kind = strstr(n->target, "_aa") ? SMOOTH_CUBES : BY_CUBES, .corners = an_in_bool(b, n, 2)}, 1,
-        3);
 }

@@ -127,10 +127,16 @@ an_status an_in_windows(an_build *b, const an_pt2_node *n, int axes, int dilatio
 /* Those over H and W. */
 an_window an_window_of_planes(const an_windows *w);
 
+/* A value without a batch axis, of a rank one less, gets one of length 1; a node's result loses it. */
+bool an_add_batch(an_built_value *v, int rank);
+void an_drop_batch(an_build *b, const an_pt2_node *n);
+
 /* Windows: zeros between the elements of an axis; an axis with zeros at its ends, or cut where a number is negative; what ceil_mode adds at
  * the end; means of windows as adaptive pools have them, NULL: the axis is too long. */
 an_tensor *an_spread(an_tensor *x, int axis, int stride);
 an_tensor *an_pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t after);
+/* x [N,H,W,I] by w [I,KH,KW,O/g]: an_conv_transpose2d, with PyTorch's output padding, which may be up to the dilation. */
+an_tensor *an_transposed_planes(an_tensor *x, an_tensor *w, an_tensor *bias, an_window s);
 int64_t an_ceil_extra(int64_t length, int kernel, int stride, int pad, int dilation);
 an_tensor *an_adaptive_mean(an_build *b, an_tensor *x, int axis, int64_t out);
 

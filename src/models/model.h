@@ -68,6 +68,8 @@ typedef struct an_decoder {
 } an_decoder;
 
 /* Files of other programs. */
+#define AN_EPOCH_KEY "train_epoch"
+
 typedef struct an_weight_formats {
     const char *layouts;     /* what `write` writes: "nanogpt|hf"; the first is the default */
     const char *layouts_doc; /* what each is, for people */
@@ -80,10 +82,11 @@ typedef struct an_weight_formats {
     an_status (*open_published)(an_err *err, const char *name, void *settings, bool shape_only, an_st **out);
     /* Whether a file without settings of ours is of this model. NULL: never asked; such files are the first row's. */
     bool (*recognizes)(const an_st *raw);
-    /* The file in which that program keeps a run's settings, and its text from ours as JSON (`from` begins its sentences): a run has it in
-     * its folder beside config.yaml. NULL: there is none. */
+    /* The file in which that program keeps a run's settings, and its text from ours as JSON (`from` begins its sentences) and from
+     * how far the run is (NULL: not known), whose AN_EPOCH_KEY is the number of samples in an epoch: a run has it in its
+     * folder beside config.yaml. NULL: there is none. */
     const char *settings_name;
-    an_status (*settings)(an_err *err, const char *from, const char *json, an_text *out);
+    an_status (*settings)(an_err *err, const char *from, const char *json, const char *state, an_text *out);
 } an_weight_formats;
 
 typedef struct an_model_counts {

@@ -221,7 +221,8 @@ static bool accumulates(an_planner *w, int32_t id, int32_t g)
     const struct an_tensor *n = w->g->node[id];
     if (g < 0 || w->group[g].kind != AN_FUSION_GEMM || n->op != AN_OP_ADD || n->dtype != AN_F32 || !same_part(w, g, id))
         return false;
-    if (an_conv_by_library(w, w->g->node[w->group[g].anchor])) return false;
+    const struct an_tensor *anchor = w->g->node[w->group[g].anchor];
+    if (anchor->op != AN_OP_MATMUL && (anchor->attr[6] > 1 || an_conv_by_library(w, anchor))) return false;
     int own = 0, sums = 0;
     for (int s = 0; s < 2; s++) {
         const int32_t base = an_base(w, n->src[s]), of = w->node[base].group;

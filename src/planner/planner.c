@@ -53,7 +53,7 @@ static an_status attempt(an_err *err, const an_plan_request *rq, int recompute, 
     w.node = AN_NEW_ARRAY(&w.scratch, an_planner_node, rq->graph->n + 1);
     an_status status =
         w.node ? an_run_passes(&w, NULL) : an_fail_nomem(err, "the planner", sizeof *w.node * (size_t)rq->graph->n);
-    if (status == AN_OK && rq->verify) status = an_verify_plan(err, p);
+    if (status == AN_OK) status = an_verify_plan(err, p);
     if (w.ix.no_memory) { /* a pass that could not follow an index chose otherwise than it would have */
         an_err_clear(err);
         status = an_fail_nomem(err, "index arithmetic", 0);

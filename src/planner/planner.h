@@ -37,7 +37,7 @@ typedef struct an_plan_request {
     void *user;
     bool unfused;          /* every node is a launch of its own: for tests */
     bool isolate_values;   /* each value in its own memory between guard bytes: finds accesses out of bounds */
-    bool verify;           /* checks the finished plan and its kernels */
+    bool verify;           /* checks kernels, too: a finished plan always is */
     const char *on_cpu;    /* scopes whose steps the CPU runs (an_glob_list); NULL: none. Only with target.cpu_steps */
     bool gather_ahead;     /* parameters in parts are gathered while others are read (gather_weights.c) */
     int recompute;         /* an_recompute */

@@ -3,9 +3,11 @@
  *     - two values that live at one time do not overlap in the arena, unless one is inside the other
  *     - every access is inside its slot
  *     - nothing is read before it is written
+ *     - what is read of a value is what was written for it: no other value that shares its memory (an operation in place, a
+ *       concatenation and its parts, a state's next value) was written there between the beginning of its life and the read
  *
- * Both questions about overlap are answered by a sorted set of ranges that follows the steps: values that are alive, and
- * bytes that have been written. */
+ * The questions about overlap are answered by sorted sets of ranges that follow the steps: values that are alive, and who wrote
+ * bytes last. */
 #include "planner/planner_internal.h"
 
 #include <stdlib.h>
@@ -14,7 +16,7 @@
 /* Disjoint ranges of one slot, ascending. */
 typedef struct range {
     int64_t from, to;
-    int32_t value;
+    int32_t value, step; /* whose bytes; of written ones: by which step */
 } range;
 typedef struct range_set {
     range *at;
@@ -62,18 +64,23 @@ static bool insert(range_set *r, int32_t i, range x)
     return true;
 }
 
-/* Adds bytes to a set, merged with the ranges that they touch. */
-static bool add_bytes(range_set *r, int64_t from, int64_t to)
+/* From now on the bytes are `by`'s: what was known of them is cut away. */
+static bool write_bytes(range_set *r, int64_t from, int64_t to, int32_t value, int32_t step)
 {
-    const int32_t i = first_behind(r, from - 1);
+    const int32_t i = first_behind(r, from);
     int32_t n = 0;
-    while (i + n < r->n && r->at[i + n].from <= to) n++;
+    range head = {0}, tail = {0};
+    while (i + n < r->n && r->at[i + n].from < to) n++;
     if (n) {
-        from = AN_MIN(from, r->at[i].from);
-        to = AN_MAX(to, r->at[i + n - 1].to);
+        head = tail = r->at[i];
+        head.to = from;
+        tail = r->at[i + n - 1];
+        tail.from = to;
         remove_ranges(r, i, n);
     }
-    return insert(r, i, (range){from, to, -1});
+    if (n && tail.from < tail.to && !insert(r, i, tail)) return false;
+    if (!insert(r, i, (range){from, to, value, step})) return false;
+    return !n || head.from >= head.to || insert(r, i, head);
 }
 
 /* ------------------------------------------------------------------------------------------------- values */
@@ -104,7 +111,7 @@ static an_status follow(an_err *err, const an_plan *p, const event *e, range_set
     if (other)
         return an_fail(err, AN_E_INTERNAL, "plan: values %d (%s) and %d (%s) live together at one place", other->value,
                        p->value[other->value].name, e->value, x->name);
-    if (!insert(alive, i, (range){x->offset, x->offset + x->bytes, e->value}))
+    if (!insert(alive, i, (range){x->offset, x->offset + x->bytes, e->value, e->step}))
         return an_fail_nomem(err, "checking a plan", sizeof(range) * (size_t)alive->n);
     return AN_OK;
 }
@@ -139,6 +146,36 @@ static an_status wrong(an_err *err, const an_plan *p, int s, int a, const char *
     return an_fail(err, AN_E_INTERNAL, "plan: step %d (%s), argument %d: %s", s, name ? name : "", a, what);
 }
 
+static bool is_inside(const an_plan *p, int32_t v, int32_t of)
+{
+    while (v >= 0 && v != of) v = p->value[v].inside;
+    return v == of;
+}
+
+/* Whether writing value `w` may have been for value v: v itself, or a part of it. What is inside it and as large took its memory. */
+static bool is_for(const an_plan *p, int32_t w, int32_t v)
+{
+    return w == v || (w >= 0 && v >= 0 && p->value[w].bytes < p->value[v].bytes && is_inside(p, w, v));
+}
+
+/* What argument `a` reads, which must be as it was written for its value. A value of -1 is what was in the slot before the plan. */
+static an_status check_read(an_err *err, const an_plan *p, int s, int a, const range_set *written)
+{
+    const an_arg *x = &p->step[s].arg[a];
+    const int32_t born = x->value >= 0 ? p->value[x->value].first : -1;
+    for (int32_t i = first_behind(written, x->offset); i < written->n && written->at[i].from < x->offset + x->bytes;
+         i++) {
+        const range *r = &written->at[i];
+        if (r->step <= born || is_for(p, r->value, x->value)) continue;
+        const char *own = x->value >= 0 ? p->value[x->value].name : "a state",
+                   *name = r->value >= 0 ? p->value[r->value].name : "";
+        return an_fail(err, AN_E_INTERNAL,
+                       "plan: step %d, argument %d: value %d (%s) is read after step %d wrote value %d (%s) over it", s,
+                       a, x->value, own ? own : "", r->step, r->value, name ? name : "");
+    }
+    return AN_OK;
+}
+
 static an_status check_access(an_err *err, const an_plan *p, int s, int a, const range_set *written)
 {
     const an_arg *x = &p->step[s].arg[a];
@@ -147,10 +184,10 @@ static an_status check_access(an_err *err, const an_plan *p, int s, int a, const
         return wrong(err, p, s, a, "leaves the arena");
     if (x->slot == AN_SLOT_INPUT && (x->written || x->offset + x->bytes > p->input_bytes))
         return wrong(err, p, s, a, "leaves the inputs");
-    if (x->value < 0 || x->written || !x->bytes) return AN_OK;
-    return overlapping(&written[x->slot], x->offset, x->offset + x->bytes)
-               ? AN_OK
-               : wrong(err, p, s, a, "is read before it is written");
+    if (x->written || !x->bytes) return AN_OK;
+    if (x->value >= 0 && !overlapping(&written[x->slot], x->offset, x->offset + x->bytes))
+        return wrong(err, p, s, a, "is read before it is written");
+    return check_read(err, p, s, a, &written[x->slot]);
 }
 
 static an_status check_step(an_err *err, const an_plan *p, int s, range_set *written)
@@ -162,7 +199,7 @@ static an_status check_step(an_err *err, const an_plan *p, int s, range_set *wri
     for (int a = 0; a < st->n_args; a++) {
         const an_arg *x = &st->arg[a];
         if (x->slot < 0 || !x->written || !x->bytes) continue;
-        if (!add_bytes(&written[x->slot], x->offset, x->offset + x->bytes))
+        if (!write_bytes(&written[x->slot], x->offset, x->offset + x->bytes, x->value, s))
             return an_fail_nomem(err, "checking a plan", sizeof(range));
     }
     return AN_OK;

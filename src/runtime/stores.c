@@ -162,10 +162,23 @@ int64_t an_persistent_bytes(const an_ctx *cx, uint64_t by_usage[AN_N_USES])
     return sum;
 }
 
+void an_store_release(an_ctx *cx, an_store *s)
+{
+    if (s->allocated)
+        an_device_free(cx, &s->mem);
+    else if (s->bound && cx->backend->give_back)
+        cx->backend->give_back(cx->device, &s->mem);
+    s->mem = (an_buffer){0};
+    s->allocated = s->ready = false;
+    s->bound = AN_UNBOUND;
+}
+
 void an_stores_close(an_ctx *cx)
 {
-    for (int i = 0; i < cx->n_stores; i++)
+    for (int i = 0; i < cx->n_stores; i++) {
         if (cx->store[i].allocated) cx->backend->free(cx->device, &cx->store[i].mem);
+        if (cx->store[i].bound && cx->backend->give_back) cx->backend->give_back(cx->device, &cx->store[i].mem);
+    }
     free(cx->param);
     free(cx->block);
     free(cx->state);

@@ -150,7 +150,7 @@ static const an_config_field train_fields[] = {
          "with commas)"),
     BOOL(tf32, "false", "CUDA: float32 products on tensor cores, operands rounded to 11 bits"),
     BOOL(place_apart, "false", "every value in memory of its own (for sanitizers); same bits"),
-    BOOL(verify, "false", "check the plan between passes"),
+    BOOL(verify, "false", "check each kernel that is made"),
     TEXT(dump, "", NULL, "passes whose text goes to dump_dir: all, or fuse,lower,..."),
     TEXT(dump_dir, "", NULL, "folder for dumps"),
 

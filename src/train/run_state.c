@@ -26,6 +26,7 @@ void an_run_state_write(const an_run_state *s, const char *units, an_text *out)
     an_text_printf(out, ",\"best_step\":%lld", (long long)s->best_step);
     for (int split = 0; s->counted && split < AN_N_SPLITS; split++)
         an_text_printf(out, ",\"%s\":%lld", split_key(split, units, key), (long long)s->units[split]);
+    if (s->epoch > 0) an_text_printf(out, ",\"%s\":%lld", AN_EPOCH_KEY, (long long)s->epoch);
     for (int split = 0; split < AN_N_SPLITS; split++) {
         an_text_printf(out, ",\"%s\":", split_key(split, "xxh3", key));
         an_json_put(out, s->xxh3[split]);

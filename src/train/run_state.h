@@ -19,6 +19,7 @@ typedef struct an_run_state {
     double best_val;      /* infinity: no evaluation yet */
     int64_t best_step;    /* updates done when it was measured */
     bool owes_evaluation; /* interrupted in the evaluation that is due after `step` updates */
+    int64_t epoch;        /* training samples in an epoch, as the task counts those; 0: it does not. Written only */
     bool counted;         /* the numbers of units are there: nanoGPT's ckpt.pt has none */
     int64_t units[AN_N_SPLITS];
     char xxh3[AN_N_SPLITS][AN_HASH_TEXT_BYTES]; /* of each split's data; "": not stored */

@@ -601,6 +601,7 @@ static void state_json(const an_session *r, an_text *out)
                       .best_val = r->best_val,
                       .best_step = r->best_step,
                       .owes_evaluation = r->owes_evaluation,
+                      .epoch = r->data->epoch,
                       .counted = true};
     memcpy(s.units, r->data->units, sizeof s.units);
     memcpy(s.xxh3, r->data_xxh3, sizeof s.xxh3);
@@ -716,10 +717,13 @@ static an_status save_other_settings(an_err *err, const an_session *r, const an_
 {
     const an_weight_formats *w = r->cfg.model->weights;
     char path[AN_CKPT_PATH_BYTES + 32];
-    an_text out = {0};
+    an_text out = {0}, state = {0};
     if (!w || !w->settings) return AN_OK;
     snprintf(path, sizeof path, "%s/%s", r->cfg.out, w->settings_name);
-    an_status status = w->settings(err, path, json->data, &out);
+    state_json(r, &state);
+    an_status status =
+        state.failed ? an_fail_nomem(err, path, state.len) : w->settings(err, path, json->data, state.data, &out);
+    an_text_free(&state);
     if (status == AN_OK) status = an_json_save(err, path, &out);
     an_text_free(&out);
     return status;

@@ -28,6 +28,7 @@ typedef struct an_task_data {
     bool built_in;                 /* the data are part of the program: there is no file */
     const an_tokenizer *tokenizer; /* NULL: there is none */
     int64_t units[AN_N_SPLITS];    /* in each split */
+    int64_t epoch;                 /* training samples in an epoch, where that is a word of the task's; 0: it is none */
     size_t bytes;                  /* of host memory held; files that are mapped are not counted */
 } an_task_data;
 

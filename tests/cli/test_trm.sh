@@ -159,6 +159,17 @@ mkdir config; cp late/all_config.yaml config/late.yaml
 run pretrain.py --config-path config --config-name late out=again
 code_is 0; equal "$(state_hash again)" "$(state_hash late)" "a run by the all_config.yaml of another"
 # shellcheck disable=SC2086
+run train cfg_pretrain data=four1 batch_size=20 epochs=0 max_iters=31 --eval_interval=10 lr_decay_iters=31 $little out=P/r
+code_is 0
+equal "$(grep '^epochs\|^run_name\|^project_name\|^dataset_type\|^eval_interval' P/r/all_config.yaml | tr '\n' ' ')" \
+    'run_name: "r" project_name: "P" dataset_type: "puzzle" epochs: 16 eval_interval: null ' "names and length of a run that updates ended"
+cp P/r/all_config.yaml config/ended.yaml
+run pretrain.py --config-path config --config-name ended out=ended
+code_is 0; is_file ended/step_32.safetensors # 16 epochs of 40 boards
+if grep -q "means nothing" "$dir/stderr"; then fault "a note about our own file"; fi
+run export P/r layout=torch out=theirs/step_31
+code_is 0; cmp -s theirs/all_config.yaml P/r/all_config.yaml || fault "the exported settings are others"
+# shellcheck disable=SC2086
 run pretrain.py 'data_paths=[four1]' eval_interval=null epochs=20 global_batch_size=20 $little run_name= project_name=null
 code_is 0; equal "$(echo checkpoints/Four1-ACT-torch/trm-*/step_*.safetensors | sed 's/trm-[^/]*/trm/')" checkpoints/Four1-ACT-torch/trm/step_40.safetensors "one interval, and names that are not given"
 printf 'data_paths: [four1]\nepochs: 20\neval_interval: null\nglobal_batch_size: 20\n' >config/whole.yaml

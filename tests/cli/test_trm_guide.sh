@@ -110,6 +110,7 @@ hydra:
 data_paths: ['data/example-chat-dataset']
 evaluators:
   - name: arc@ARC
+eval_save_outputs: [preds]
 global_batch_size: 4
 epochs: 2
 eval_interval: 1
@@ -131,7 +132,8 @@ puzzle_emb_len: 0
 forward_dtype: float32
 END
 run pretrain.py --config-path config --config-name cfg_mine out=mine device=cpu arch.seq_len=32
-code_is 0; says stderr "means nothing here"
+code_is 0; says stderr "eval_save_outputs means nothing here"
+if grep -q "arch.loss.name\|evaluators" "$dir/stderr"; then fault "a note about what every such file has"; fi
 grep -q "arch.hidden_size: 16" mine/config.yaml || fault "the group's file was not read"
 equal "$(sed -n 's/^max_iters: //p' mine/config.yaml) $(sed -n 's/^min_lr: //p' mine/config.yaml)" "2 0.0005" "updates and least rate"
 printf 'run_name: named in the file\n' >>config/cfg_mine.yaml

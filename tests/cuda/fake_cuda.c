@@ -592,10 +592,32 @@ EXPORT int cuEventDestroy_v2(thing *e)
     CALL("cuEventDestroy_v2");
     DONE(drop(e, EVENT, "cuEventDestroy"));
 }
+/* A stream, or one of the two names of the default stream. */
+static int is_stream(const thing *s, const char *who)
+{
+    return (uintptr_t)s <= 1 || is(s, STREAM, who);
+}
+EXPORT int cuStreamWaitEvent(thing *s, thing *e, unsigned flags)
+{
+    CALL("cuStreamWaitEvent");
+    if (!is(e, EVENT, "cuStreamWaitEvent") || !is_stream(s, "cuStreamWaitEvent") || flags) DONE(INVALID_HANDLE);
+    if (!e->recorded) complain("cuStreamWaitEvent: an event that was never recorded");
+    if (state.capturing) complain("cuStreamWaitEvent while a stream is captured");
+    DONE(0);
+}
+/* Memory type 2 is the device's. */
+EXPORT int cuPointerGetAttribute(void *out, int which, uint64_t p)
+{
+    CALL("cuPointerGetAttribute");
+    if (!ready("cuPointerGetAttribute") || !memory_at(p, 1)) DONE(INVALID_VALUE);
+    if (which != 2 && which != 8 && which != 9) DONE(INVALID_VALUE);
+    *(int *)out = which == 2 ? 2 : 0;
+    DONE(0);
+}
 EXPORT int cuEventRecordWithFlags(thing *e, thing *s, unsigned flags)
 {
     CALL("cuEventRecordWithFlags");
-    if (!is(e, EVENT, "cuEventRecord") || !is(s, STREAM, "cuEventRecord")) DONE(INVALID_HANDLE);
+    if (!is(e, EVENT, "cuEventRecord") || !is_stream(s, "cuEventRecord")) DONE(INVALID_HANDLE);
     if ((flags == 1) != (state.capturing != NULL))
         complain("cuEventRecord: external exactly where a stream is captured");
     e->recorded = 1;

@@ -6,12 +6,12 @@
 # What is timed, or asks the GPU how much memory is free, runs alone (`alone`); the rest side by side (`beside`), so its
 # seconds are those of a busy machine. Either fits a call of two minutes on an H200 with 16 cores. What programs print goes
 # to LOGS, a file a check. TEXT names tinyshakespeare for `curve` and `seeds` (shakespeare_char trained to the end, with one
-# seed and with two more). In no list, for they take minutes: `seeds`, `sanitizer_wide`. Needs BUILD/anneal and of
-# BUILD/tests cuda/test_gpu, cuda/test_memory, cuda/test_cudnn, ops/test_ops; BUILD/proxy/libcuda.so.1 where there is no compiler
+# seed and with two more). In no list, for they take minutes: `seeds`, `sanitizer_wide`; nor `arrays`, which wants PyTorch with CUDA (PYTHON=). Needs BUILD/anneal and of
+# BUILD/tests cuda/test_gpu, cuda/test_memory, cuda/test_bind, cuda/test_cudnn, ops/test_ops; BUILD/proxy/libcuda.so.1 where there is no compiler
 # (make on-gpu).
 alone="doctor tests bytes steps profile commands curve"
-beside="sanitizer table convs selftest selftest_char selftest_tf32 selftest_half selftest_gpt2s selftest_gpt2 selftest_bias selftest_odd bits exact crossing killed fault hang memory_full scaled"
-others="seeds sanitizer_wide"
+beside="sanitizer table convs bind selftest selftest_char selftest_tf32 selftest_half selftest_gpt2s selftest_gpt2 selftest_bias selftest_odd bits exact crossing killed fault hang memory_full scaled"
+others="arrays seeds sanitizer_wide"
 build=$1 logs=$2
 [ -x "$build/anneal" ] && [ -n "$logs" ] || { sed -n 2,13p "$0" >&2; exit 2; }
 shift 2
@@ -337,6 +337,19 @@ convs() {
     grep -q 'OK.*they_are_those_of_the_cpu' "$logs/convs" && echo "# all forms and shapes are the CPU's; what counts calls needs the stand-in"
 }
 
+bind() {
+    proxy || return 1
+    AN_CUDA_PROXY=1 "$build/tests/cuda/test_bind"
+    code=$?
+    unproxy
+    echo "# states over device memory of the caller's"
+    return $code
+}
+
+arrays() {
+    PYTHONPATH=python ANNEAL_LIBRARY=$(ls "$build"/libanneal.so.*) "${PYTHON:-python3}" -W ignore tests/cuda/bind_on_gpu.py
+}
+
 # What a whole shakespeare_char run said: trained SEED FOLDER. nanoGPT's best validation loss is near 1.47 (at most 1.49 is
 # asked); then the model learns the text by heart, and ends near 1.71.
 trained() {
@@ -380,6 +393,8 @@ about() {
     profile) echo "profile and its trace" ;;
     sanitizer*) echo "compute-sanitizer" ;;
     convs) echo "convolutions by cuDNN" ;;
+    bind) echo "memory of the caller's" ;;
+    arrays) echo "models over arrays of PyTorch on the GPU" ;;
     table) echo "every operation, dtype and shape" ;;
     curve) echo "a whole run of shakespeare_char" ;;
     seeds) echo "two more" ;;

@@ -92,7 +92,7 @@ static void backward(const kernels *k, attn_case *c, buffers *b)
                    &b->delta,     &b->rng,       &b->x[CASE_DK], &b->x[CASE_DV], &c->args};
     cuda_run(k->delta, blocks(c->T, threads / 16), H, B, n, delta);
     cuda_run(k->dq, blocks(c->T, threads / 2), H, B, n, dq);
-    cuda_run(k->dkv, blocks(c->S, threads / 2), H, B, n, dkv);
+    cuda_run(k->dkv, blocks(c->S, threads / 2), (unsigned)case_heads(c, CASE_DK), B, n, dkv);
 }
 
 /* The answer of the CPU's exact template, in memory that looks like the device's. */
@@ -104,6 +104,7 @@ static void run_cpu(const attn_case *c, void *x[CASE_TENSORS], float *lse)
                       .T = c->T,
                       .S = c->S,
                       .D = c->D,
+                      .group = c->group,
                       .scale = a->scale,
                       .causal = (uint8_t)c->causal,
                       .dtype = AN_F32,
@@ -154,7 +155,8 @@ static int check(const attn_config *config, attn_case c)
                                                                                     : 3e-3;
     int wrong = 0;
     kernels k = build(config);
-    c.D = config->D, c.causal = config->causal, c.store = config->store;
+    c.D = config->D, c.causal = config->causal, c.store = config->store, c.group = config->group;
+    if (c.group > 1) c.H *= c.group;
     case_new(&c, 11);
     case_solve(&c);
     buffers b = upload(&c);
@@ -192,6 +194,7 @@ static void time_case(const attn_config *config, int B, int H, int T)
                    .S = T,
                    .D = config->D,
                    .causal = config->causal,
+                   .group = config->group,
                    .n_keys = -1,
                    .p = config->dropout ? 0.1f : 0.0f,
                    .store = config->store};

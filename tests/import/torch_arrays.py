@@ -158,6 +158,33 @@ def integers_of_8_and_16_bits_are_inputs():
     refused(lambda: mine(a.double(), b), "float64", "int8")
 
 
+class OnGpu:
+    """An array that says it is on GPU `index`; its elements are on the CPU."""
+
+    def __init__(self, t, index=0):
+        self.t, self.index, self.stream = t, index, None
+
+    def __dlpack_device__(self):
+        return 2, self.index
+
+    def __dlpack__(self, *, stream=None, max_version=None):
+        self.stream = stream
+        return self.t.__dlpack__()
+
+
+@test
+def an_array_on_a_gpu_is_told_our_stream_and_goes_to_a_model_there():
+    t = torch.arange(6.0).view(2, 3)
+    a = OnGpu(t)
+    b = _dlpack.Borrowed(a, device="cuda", stream=4711)
+    assert a.stream == 4711 and b.array.data == t.data_ptr() and list(b.array.dim[:2]) == [2, 3]
+    refused(lambda: _dlpack.Borrowed(a), "another device", "computes on cpu")
+    refused(lambda: _dlpack.Borrowed(t, device="cuda", stream=4711), "another device", "computes on cuda")
+    refused(lambda: _dlpack.Borrowed(OnGpu(t, 1), device="cuda", stream=4711), "GPU 1")
+    mine = anneal.load(archive(nn.Linear(3, 2), torch.randn(5, 3)))
+    refused(lambda: mine(a), "another device")
+
+
 def fixed_input(x):
     a = x.numpy().copy()
     a.flags.writeable = False
@@ -334,7 +361,7 @@ def a_constructor_that_failed_leaves_no_second_exception():
     seen, before = [], sys.unraisablehook
     sys.unraisablehook = seen.append
     try:
-        refused(lambda: anneal.load("model.pt2", device="cuda"), "device")
+        refused(lambda: anneal.load("model.pt2", device="mps"), "device")
         refused(lambda: anneal.load("model.pt2", threads="2"), "")
         refused(lambda: anneal.load("/nowhere/model.pt2"), "model.pt2")
         gc.collect()

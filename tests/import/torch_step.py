@@ -88,6 +88,63 @@ def convolutions_and_batch_norm_with_their_statistics_are_pytorchs():
     assert int(model[1].num_batches_tracked) == 4
 
 
+class Summed(nn.Module):
+    """The sum of f(p) times an input, p a parameter."""
+
+    def __init__(self, f, p):
+        super().__init__()
+        self.f, self.p = f, nn.Parameter(p)
+
+    def forward(self, w):
+        return (self.f(self.p) * w).sum()
+
+
+@test
+def resampling_and_transposed_convolutions_of_drawn_shapes_are_pytorchs():
+    d = random.Random(5)
+    for axes, mode in ((1, "nearest"), (2, "nearest"), (2, "nearest-exact"), (3, "nearest-exact"), (1, "linear"), (2, "bilinear"), (2, "bicubic"), (3, "trilinear")):
+        for _ in range(3):
+            x = torch.randn(2, 3, *(d.randint(1, 7) for _ in range(axes)), dtype=torch.float64)
+            options = {"align_corners": d.random() < 0.5} if "near" not in mode else {}
+            # of one or three axes PyTorch's gradient of nearest neighbours has, for lengths that stay or double, other neighbours than its values
+            scale = d.choice((2, 1.3, 2.3)) if (axes, mode) == (2, "nearest") else d.choice((3, 1.5, 0.5)) if mode == "nearest" else d.choice((2, 1.1, 0.7))
+            options.update({"scale_factor": scale} if min(x.shape[2:]) * scale >= 1 else {"size": [d.randint(1, 9) for _ in range(axes)]})
+
+            def f(x):
+                return F.interpolate(x, mode=mode, **options)
+            w = torch.randn_like(f(x))
+            compare(Summed(f, x), [(w,), (w,)], optimizer="sgd", lr=0.5)
+    for _ in range(12):
+        axes, g = d.choice((1, 2, 2, 3)), d.choice((1, 1, 2))
+        kernel, stride, dilation = ([d.randint(1, 3) for _ in range(axes)] for _ in range(3))
+        layer = getattr(nn, f"ConvTranspose{axes}d")(2 * g, 3 * g, kernel, stride, d.randint(0, 1), [max(s, e) - 1 for s, e in zip(stride, dilation)], g,
+                                                     bias=d.random() < 0.5, dilation=dilation).double()
+        x = torch.randn(2, 2 * g, *(d.randint(2, 5) for _ in range(axes)), dtype=torch.float64)
+        w = torch.randn_like(layer(x))
+        if w.numel():
+            compare(nn.Sequential(layer), [(x, w), (x, w)], loss=lambda y, w: (y * w).sum(), optimizer="sgd", lr=0.5)
+
+
+@test
+def the_nearest_of_infinities_is_no_nan():
+    x = torch.tensor([[[1.0, float("inf"), -2.0, float("nan")]]])
+    for size in (8, 5, 3):
+        step = anneal.torch.step(Summed(lambda p: torch.where(torch.isinf(F.interpolate(p, size=size)), 1.0, 0.0), x), (torch.ones(1, 1, size),), optimizer="sgd", lr=0.5)
+        assert float(step(torch.ones(1, 1, size))) == float(torch.isinf(F.interpolate(x, size=size)).sum())
+
+
+@test
+def a_sum_of_grouped_convolutions_is_pytorchs():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = (nn.Conv2d(18, 15, 1, groups=3, bias=False) for _ in range(2))
+
+        def forward(self, x, w):
+            return ((self.a(x) + self.b(x)) * w).sum()
+    compare(Two(), [(torch.randn(3, 18, 4, 3), torch.randn(3, 15, 4, 3)) for _ in range(2)], optimizer="sgd", lr=0.1, limit=1e-5)
+
+
 class Tied(nn.Module):
     """A decoder whose table is its head, that returns its loss."""
 

@@ -600,7 +600,9 @@ static void windows_are_plain_loops_for_any_stride_padding_and_dilation(void **s
     enum { C = 2 };
     for (int trial = 0; trial < 60; trial++) {
         const int H = draw(1, 9), W = draw(1, 9);
-        an_window s = {draw(1, 4), draw(1, 4), draw(1, 3), draw(1, 3), 0, 0, draw(1, 3), draw(1, 3), 0};
+        an_window s = {.kernel_h = draw(1, 4), .kernel_w = draw(1, 4), .stride_h = draw(1, 3), .stride_w = draw(1, 3)};
+        s.dilation_h = draw(1, 3);
+        s.dilation_w = draw(1, 3);
         s.pad_h = draw(0, s.kernel_h / 2), s.pad_w = draw(0, s.kernel_w / 2);
         const int span_h = (s.kernel_h - 1) * s.dilation_h + 1, span_w = (s.kernel_w - 1) * s.dilation_w + 1;
         if (H + 2 * s.pad_h < span_h || W + 2 * s.pad_w < span_w) continue;
@@ -649,7 +651,8 @@ static void window_arguments_at_the_ends_of_int_are_refused_or_exact(void **stat
                 int args[9] = {2, 2, 1, 1, 0, 0, 1, 1, 1};
                 args[field] = extreme[i];
                 if (op == 2 && field < 2) continue; /* a convolution's kernel is its filter's shape */
-                const an_window s = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7], args[8]};
+                const an_window s = {args[0], args[1], args[2], args[3], args[4], args[5],
+                                     args[6], args[7], args[8], 0,       0};
                 an_tensor *x = input(cx, AN_F32, AN_SHAPE(1, 4, 4, 1), ones),
                           *w = input(cx, AN_F32, AN_SHAPE(1, 2, 2, 1), ones);
                 an_tensor *y = op == 0   ? an_max_pool_at(AT, x, s)

@@ -204,6 +204,13 @@ CASE(conv2d)
                         (an_window){.stride_h = 2, .pad_w = 1, .dilation_w = 2, .groups = 2});
 }
 
+CASE(conv_transpose2d)
+{
+    an_tensor *x = param(c, AN_SHAPE(2, 3, 4, 4), -1, 1);
+    return an_conv_transpose2d_at(AT, x, param(c, AN_SHAPE(4, 3, 2, 3), -1, 1), NULL,
+                                  (an_window){.stride_h = 2, .pad_w = 1, .dilation_w = 2, .groups = 2, .extra_h = 1});
+}
+
 static const an_window windows = {.kernel_h = 3, .kernel_w = 2, .stride_h = 2, .stride_w = 1, .pad_h = 1, .pad_w = 1};
 CASE(pool_max)
 {
@@ -304,6 +311,7 @@ static const grad_case cases[] = {
     ROW_OF(GROUPED_MATMUL, grouped_matmul),
     ROW_OF(GROUPED_OUTER, grouped_outer),
     ROW_OF(CONV2D, conv2d),
+    ROW_OF(CONV2D_DX, conv_transpose2d),
     ROW_OF(POOL_MAX, pool_max),
     ROW_OF(POOL_SUM, pool_sum),
     ROW_OF(CUMSUM, cumsum),

@@ -96,7 +96,7 @@ static void a_device_with_memory_of_its_own_refuses(void **unused)
     float mine[N] = {0};
     an_ctx *cx = an_open(&(an_options){.device = "null:cuda"});
     assert_non_null(cx);
-    refused(cx, an_bind(vector(cx, "in"), mine, sizeof mine, AN_READ_ONLY), "CPU only");
+    refused(cx, an_bind(vector(cx, "in"), mine, sizeof mine, AN_READ_ONLY), "takes no memory of other programs");
     an_close(cx);
 }
 

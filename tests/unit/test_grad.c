@@ -202,6 +202,25 @@ CASE(scatter_add)
     an_tensor *index = case_leaf(c, AN_LEAF_INPUT, AN_I32, AN_SHAPE(7), 0, 4);
     return an_square_at(AT, an_scatter_add_at(AT, index, PARAM(c, AN_SHAPE(7, 3), -1, 1), 4));
 }
+/* Ends are random: those out of order are taken as the nearest that are not. */
+CASE(grouped_matmul)
+{
+    an_tensor *x = PARAM(c, AN_SHAPE(7, 3), -1, 1), *w = PARAM(c, AN_SHAPE(3, 3, 2), -1, 1);
+    an_tensor *ends = case_leaf(c, AN_LEAF_INPUT, AN_I32, AN_SHAPE(3), 0, 7);
+    return an_square_at(AT, an_grouped_matmul_at(AT, x, w, ends));
+}
+CASE(grouped_outer)
+{
+    an_tensor *a = PARAM(c, AN_SHAPE(7, 3), -1, 1), *b = PARAM(c, AN_SHAPE(7, 2), -1, 1);
+    an_tensor *ends = case_leaf(c, AN_LEAF_INPUT, AN_I32, AN_SHAPE(3), 0, 7);
+    return an_square_at(AT, an_grouped_outer_at(AT, a, b, ends));
+}
+CASE(attention_of_grouped_heads)
+{
+    an_tensor *q = PARAM(c, AN_SHAPE(1, 4, 3, 2), -1, 1), *k = PARAM(c, AN_SHAPE(1, 2, 5, 2), -1, 1);
+    an_tensor *v = PARAM(c, AN_SHAPE(1, 2, 5, 2), -1, 1);
+    return an_attention_at(AT, q, k, v, 0, true, 0, NULL);
+}
 static an_tensor *attend(graph_case *c, bool causal, double dropout)
 {
     an_tensor *q = PARAM(c, AN_SHAPE(2, 2, 3, 4), -1, 1), *k = PARAM(c, AN_SHAPE(2, 2, 5, 4), -1, 1);
@@ -243,6 +262,17 @@ CASE(conv2d)
     an_tensor *x = PARAM(c, AN_SHAPE(2, 6, 5, 4), -1, 1), *w = PARAM(c, AN_SHAPE(6, 3, 2, 2), -1, 1);
     an_window s = {.stride_h = 2, .pad_h = 1, .pad_w = 1, .dilation_w = 2, .groups = 2};
     return an_conv2d_at(AT, x, w, PARAM(c, AN_SHAPE(6), -1, 1), s);
+}
+CASE(conv_transpose2d)
+{
+    an_tensor *x = PARAM(c, AN_SHAPE(2, 3, 2, 4), -1, 1), *w = PARAM(c, AN_SHAPE(4, 3, 2, 3), -1, 1);
+    an_window s = {.stride_h = 3, .pad_h = 1, .pad_w = 1, .dilation_w = 2, .groups = 2, .extra_h = 2};
+    return an_conv_transpose2d_at(AT, x, w, PARAM(c, AN_SHAPE(6), -1, 1), s);
+}
+CASE(conv_transpose2d_depthwise)
+{
+    an_tensor *x = PARAM(c, AN_SHAPE(2, 3, 2, 4), -1, 1), *w = PARAM(c, AN_SHAPE(4, 2, 3, 1), -1, 1);
+    return an_conv_transpose2d_at(AT, x, w, NULL, (an_window){.stride_w = 2, .pad_w = 1, .groups = 4});
 }
 CASE(max_pool)
 {
@@ -452,12 +482,17 @@ static const struct {
     ROW(matmul_of_transposes),
     ROW(gather),
     ROW(scatter_add),
+    ROW(grouped_matmul),
+    ROW(grouped_outer),
+    ROW(attention_of_grouped_heads),
     ROW(attention),
     ROW(attention_causal),
     ROW(attention_dropout),
     ROW(attention_mask),
     ROW(attention_window),
     ROW(conv2d),
+    ROW(conv_transpose2d),
+    ROW(conv_transpose2d_depthwise),
     ROW(max_pool),
     ROW(avg_pool),
     ROW(cumsum),

@@ -127,6 +127,28 @@ static void a_reader_at_other_places_does_not_fuse(void **state)
     plan_close(&p);
 }
 
+/* The result of a convolution of groups lies by groups, not in the rows that an epilogue is called for. */
+static void a_sum_of_two_convolutions_is_an_epilogue_where_there_is_one_group_of_channels(void **state)
+{
+    (void)state;
+    for (int groups = 1; groups <= 3; groups += 2) {
+        plan_case p;
+        plan_open(&p);
+        an_tensor *y[2];
+        for (int i = 0; i < 2; i++) {
+            an_tensor *x = case_leaf(&p.c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(2, 3, 4, 18), -1, 1);
+            an_tensor *w = case_leaf(&p.c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(15, 1, 1, 18 / groups), -1, 1);
+            y[i] = an_conv2d_at(AT, x, w, NULL, (an_window){.groups = groups});
+        }
+        an_tensor *sum = ADD(y[0], y[1]);
+        plan_root(&p, sum);
+        plan_run(&p, "fuse");
+        const bool fused = plan_group(&p, sum) == plan_group(&p, y[0]) || plan_group(&p, sum) == plan_group(&p, y[1]);
+        assert_int_equal(fused, groups == 1);
+        plan_close(&p);
+    }
+}
+
 static void unfused_every_node_is_a_group(void **state)
 {
     (void)state;
@@ -183,6 +205,7 @@ int main(void)
         cmocka_unit_test(a_gemm_of_a_library_is_closed),
         cmocka_unit_test(a_sum_down_the_columns_is_a_group_of_its_own),
         cmocka_unit_test(a_reader_at_other_places_does_not_fuse),
+        cmocka_unit_test(a_sum_of_two_convolutions_is_an_epilogue_where_there_is_one_group_of_channels),
         cmocka_unit_test(unfused_every_node_is_a_group),
         cmocka_unit_test(a_group_depends_on_older_groups_only),
     };

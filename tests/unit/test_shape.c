@@ -140,12 +140,35 @@ static void windows_attention_and_calls_refuse_with_shapes(void **state)
                    "an_conv2d: x [1,4,4,2] and w [6,5,3,2] are not [N,H,W,C] and [O,KH,KW,C/groups] with 2 groups");
     expect_refusal(&c, an_conv2d_at(AT, x, w, NULL, (an_window){.stride_h = -1, .stride_w = 1}), AN_E_USAGE,
                    "an_conv2d: a stride of -1 x 1; strides begin at 1");
+    expect(an_conv_transpose2d_at(AT, x, leaf(&c, AN_F32, AN_SHAPE(2, 3, 1, 5)), NULL,
+                                  (an_window){.stride_h = 3, .pad_h = 1, .dilation_h = 2, .groups = 2, .extra_h = 2}),
+           "float32 [1,14,4,10]");
+    expect_refusal(
+        &c, an_conv_transpose2d_at(AT, x, w, NULL, (an_window){0}), AN_E_SHAPE,
+        "an_conv_transpose2d: x [1,4,4,2] and w [6,5,3,2] are not [N,H,W,I] and [I,KH,KW,O/groups] with 1 groups");
+    for (int i = 0; i < 4; i++)
+        expect_refusal(&c,
+                       an_conv_transpose2d_at(AT, x, leaf(&c, AN_F32, AN_SHAPE(2, 1, 1, 2)), NULL,
+                                              i == 0   ? (an_window){.extra_w = 1}
+                                              : i == 1 ? (an_window){.stride_w = -1}
+                                              : i == 2 ? (an_window){.pad_w = 3}
+                                                       : (an_window){.dilation_w = -2}),
+                       AN_E_SHAPE,
+                       i == 0   ? "an_conv_transpose2d: a kernel [2,1,1,2] (stride 1, 1; padding 0, 0; dilation 1, 1; "
+                                  "extra 0, 1) does not spread [1,4,4,2]"
+                       : i == 1 ? "an_conv_transpose2d: a kernel [2,1,1,2] (stride 1, -1; padding 0, 0; dilation 1, 1; "
+                                  "extra 0, 0) does not spread [1,4,4,2]"
+                       : i == 2 ? "an_conv_transpose2d: a kernel [2,1,1,2] (stride 1, 1; padding 0, 3; dilation 1, 1; "
+                                  "extra 0, 0) does not spread [1,4,4,2]"
+                                : "an_conv_transpose2d: a kernel [2,1,1,2] (stride 1, 1; padding 0, 0; dilation 1, -2; "
+                                  "extra 0, 0) does not spread [1,4,4,2]");
     expect_refusal(&c, an_max_pool_at(AT, x, (an_window){.kernel_h = 2, .kernel_w = 2, .pad_w = -1}), AN_E_USAGE,
                    "an_max_pool: a padding of 0 x -1; paddings begin at 0");
     expect_refusal(&c, an_max_pool_at(AT, x, (an_window){.kernel_h = 2, .kernel_w = 2, .pad_h = 2}), AN_E_SHAPE,
                    "an_max_pool: a window of 2 x 2 (padding 2, 0; dilation 1, 1) does not fit into [1,4,4,2]");
     expect_refusal(&c, an_attention_at(AT, x, x, v, 0, true, 0, NULL), AN_E_SHAPE,
-                   "an_attention: q [1,4,4,2], k [1,4,4,2] and v [1,4,5,2] are not [B,H,T,D], [B,H,S,D] and [B,H,S,D]");
+                   "an_attention: q [1,4,4,2], k [1,4,4,2] and v [1,4,5,2] are not [B,H,T,D], [B,G,S,D] and [B,G,S,D], "
+                   "where G divides H");
     expect_refusal(&c, an_attention_at(AT, x, x, x, 0, true, 1, NULL), AN_E_USAGE,
                    "an_attention: dropout 1 is not in [0,1)");
     expect_refusal(&c, an_attention_at(AT, x, x, x, 0, true, 0, x), AN_E_DTYPE,

@@ -179,6 +179,14 @@ static void cpu_free(an_device *d, an_buffer *b)
     *b = (an_buffer){0};
 }
 
+static an_status cpu_borrow(an_err *err, an_device *d, void *memory, uint64_t offset, size_t bytes, an_buffer *out)
+{
+    (void)err;
+    (void)d;
+    *out = (an_buffer){.host = (char *)memory + offset, .bytes = bytes};
+    return AN_OK;
+}
+
 static an_status cpu_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n)
 {
     (void)d;
@@ -595,7 +603,8 @@ static void cpu_find_compiler(const an_device_options *o, an_device_compiler *ou
 }
 
 const an_backend an_backend_cpu = {.name = "cpu",
-                                   .binds = true,
+                                   .borrows = AN_BORROWS_ADDRESS,
+                                   .borrow = cpu_borrow,
                                    .auto_rank = 3,
                                    .find_compiler = cpu_find_compiler,
                                    .isa = cpu_isa,

@@ -10,6 +10,7 @@
  *     nccl.c             exchanges between the GPUs of several ranks
  *     links.c            how the GPUs of this machine reach one another
  *     graph_exec.c       the list captured as a CUDA graph and replayed
+ *     borrow.c           memory and streams of other programs
  *     memory_guard.c     place_apart: guard bytes around buffers and values
  *     peak_flops.c       the measured peak rate
  *
@@ -242,6 +243,11 @@ void an_cuda_unguard_buffer(an_device *d, cu_pointer p);
 an_status an_cuda_guards_set(an_err *err, an_device *d, const an_plan *p, cu_pointer arena);
 /* Waits, and fails when a guard was overwritten. step: the last launch; -1: unknown, one of the run. */
 an_status an_cuda_guards_check(an_err *err, an_device *d, const an_plan *p, cu_pointer arena, int step);
+
+/* ---- borrow.c */
+an_status an_cuda_borrow(an_err *err, an_device *d, void *memory, uint64_t offset, size_t bytes, an_buffer *out);
+uint64_t an_cuda_stream(an_device *d);
+an_status an_cuda_order(an_err *err, an_device *d, uint64_t theirs, bool ours_first);
 
 /* ---- links.c */
 void an_cuda_links(an_self_check_fn *tell, void *user);

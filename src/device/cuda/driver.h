@@ -176,6 +176,8 @@ enum { DNN_NOTE_TENSOR_CORES = 0, DNN_NOTE_STRICT_NAN = 9 }; /* cudnnBackendNume
     X(stream_new, "cuStreamCreate", (cu_stream * out, unsigned flags))                                                 \
     X(stream_free, "cuStreamDestroy_v2", (cu_stream s))                                                                \
     X(stream_wait, "cuStreamSynchronize", (cu_stream s))                                                               \
+    X(stream_after, "cuStreamWaitEvent", (cu_stream s, cu_event e, unsigned flags))                                    \
+    X(pointer_attribute, "cuPointerGetAttribute", (void *out, int which, cu_pointer p))                                \
     X(capture_begin, "cuStreamBeginCapture_v2", (cu_stream s, int mode))                                               \
     X(capture_end, "cuStreamEndCapture", (cu_stream s, cu_graph * out))                                                \
     X(capture_state, "cuStreamGetCaptureInfo_v2",                                                                      \

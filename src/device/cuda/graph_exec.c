@@ -1,5 +1,5 @@
 /* graph_exec.c: loads a plan and runs it. Its operations (lower_launches.c) are captured once as a CUDA graph, which is
- * replayed as long as the buffers keep their addresses. In the CUDA graph a launch depends on the launches whose memory it
+ * replayed as long as the buffers keep their addresses; where they move at each submit (memory of other programs) it runs launch by launch. In the CUDA graph a launch depends on the launches whose memory it
  * touches and on no other (ir/dependencies.h: a plan's steps are launches), so the last thread blocks of one kernel overlap with the first of another.
  *
  * A plan of short launches (the generation of one token) is captured as one chain instead, in which a kernel may begin
@@ -362,8 +362,10 @@ an_status an_cuda_submit(an_err *err, an_device *d, an_exec *e, const an_buffer 
         if (timed) memset(e->enqueue_s, 0, sizeof *e->enqueue_s * (size_t)e->plan->n_steps);
         AN_TRY(enqueue_all(err, e, timed, false));
     } else if (e->n_ops) { /* a plan of empty tensors has nothing to do */
+        const bool again = moved && e->moved && !timed && !e->exchanges;
         if (moved) AN_TRY(drop_graphs(err, e));
-        AN_TRY(run_graph(err, e, timed));
+        AN_TRY(again ? enqueue_all(err, e, false, false) : run_graph(err, e, timed));
+        e->moved = moved;
     }
     e->timed = timed;
     if (e->plan->isolate_values) AN_TRY(an_cuda_guards_check(err, d, e->plan, e->base[AN_SLOT_ARENA], -1));

@@ -47,6 +47,7 @@ struct an_exec {
     cu_graph_exec graph[2]; /* the second has events, for a profiled run */
     bool *paired;           /* [n_steps]: the step's launch also does the next step's work */
     bool exchanges;         /* some step is an exchange between ranks */
+    bool moved;             /* at the last submit a buffer had another address than before */
     bool timed;             /* the last run was a profiled one: the events hold its times */
     /* A chain: one before each step and one after the last. Where launches run side by side: before step s at 2 s, after it at
      * 2 s + 1, before all of them at 2 n_steps. */

@@ -265,6 +265,42 @@ static void metal_free(an_device *d, an_buffer *b)
     *b = (an_buffer){0};
 }
 
+/* Bytes of an MTLBuffer of another program in this process, which is retained meanwhile. Its memory must be one that the CPU reaches, as all
+ * buffers here: reads, and steps that run on the CPU, are in place. */
+static an_status borrow(an_err *err, an_device *d, an_id buffer, uint64_t offset, size_t bytes, an_buffer *out)
+{
+    if (an_send0(buffer_device, buffer) != d->device)
+        return an_fail(err, AN_E_USAGE, "metal: the MTLBuffer is of another device than %s", d->facts.name);
+    const uint64_t length = an_send0(buffer_length, buffer);
+    if (offset > length || bytes > length - offset)
+        return an_fail(err, AN_E_USAGE, "metal: bytes %llu to %llu of an MTLBuffer of %llu", (unsigned long long)offset,
+                       (unsigned long long)offset + bytes, (unsigned long long)length);
+    char *contents = an_send0(buffer_contents, buffer);
+    if (!contents)
+        return an_fail(err, AN_E_USAGE,
+                       "metal: the MTLBuffer is in private storage, which the CPU does not reach: make "
+                       "it with MTLResourceStorageModeShared");
+    *out = (an_buffer){
+        .host = contents + offset, .handle = (uint64_t)(uintptr_t)an_mtl.retain(buffer), .bytes = bytes, .at = offset};
+    return AN_OK;
+}
+
+static an_status metal_borrow(an_err *err, an_device *d, void *memory, uint64_t offset, size_t bytes, an_buffer *out)
+{
+    void *pool = an_mtl.pool_push();
+    const an_status status = borrow(err, d, memory, offset, bytes, out);
+    an_mtl.pool_pop(pool);
+    return status;
+}
+
+static void metal_give_back(an_device *d, an_buffer *b)
+{
+    (void)d;
+    void *pool = an_mtl.pool_push();
+    an_release((an_id)(uintptr_t)b->handle);
+    an_mtl.pool_pop(pool);
+}
+
 static an_status wait_idle(an_err *err, an_device *d)
 {
     return an_mtl_wait(err, d, d->tickets, INT64_MAX);
@@ -326,6 +362,10 @@ const an_backend an_backend_metal = {.name = "metal",
                                      .free = metal_free,
                                      .write = metal_write,
                                      .read = metal_read,
+                                     .borrows = AN_BORROWS_OBJECT,
+                                     .borrow_align = 16,
+                                     .borrow = metal_borrow,
+                                     .give_back = metal_give_back,
                                      .load = an_mtl_load,
                                      .unload = an_mtl_unload,
                                      .submit = an_mtl_submit,

@@ -148,7 +148,10 @@ typedef struct an_mtl_segments {
 static inline an_id an_mtl_segment(const an_buffer *b, int64_t *at)
 {
     const an_mtl_segments *p = b->parts;
-    if (!p) return (an_id)(uintptr_t)b->handle;
+    if (!p) {
+        *at += (int64_t)b->at;
+        return (an_id)(uintptr_t)b->handle;
+    }
     an_id segment = p->segment[(uint64_t)*at / p->bytes];
     *at %= (int64_t)p->bytes;
     return segment;

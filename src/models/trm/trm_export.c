@@ -7,6 +7,7 @@
 #include "io/formats/torch_write.h"
 #include "models/trm/trm_model.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +138,56 @@ static void put_folders(an_text *out, const char *key, const char *data)
     an_text_free(&name);
 }
 
-static void put_rest(an_text *out, const json_t *settings)
+static int64_t whole(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* The length of a run, which is counted in epochs there: where updates ended it, as many epochs as have them. An interval between
+ * evaluations that does not divide it is none to that program. */
+static void put_length(an_text *out, const json_t *settings, const json_t *state, int64_t batch)
+{
+    const int64_t samples = whole(state, AN_EPOCH_KEY), interval = whole(settings, "eval_epochs");
+    int64_t epochs = whole(settings, "epochs");
+    const double updates = (double)whole(settings, "max_iters") * (double)batch;
+    if (epochs == 0 && samples > 0 && updates > 0) {
+        epochs = (int64_t)ceil(fmin(updates / (double)samples, 1e15));
+        if (interval > 0 && interval <= epochs) epochs = an_ceil_div(epochs, interval) * interval;
+    }
+    if (epochs > 0) an_text_printf(out, "epochs: %" PRId64 "\n", epochs);
+    if (interval > 0 && epochs % interval == 0)
+        an_text_printf(out, "eval_interval: %" PRId64 "\n", interval);
+    else
+        an_text_puts(out, "eval_interval: null\n");
+}
+
+/* checkpoints/PROJECT/RUN, or what a run's folder is called otherwise. */
+static void put_folder_names(an_text *out, const char *folder)
+{
+    char path[AN_CONFIG_TEXT_BYTES];
+    snprintf(path, sizeof path, "%s", folder);
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
+    char *slash = strrchr(path, '/');
+    an_text_puts(out, "run_name: ");
+    an_json_put(out, slash ? slash + 1 : path);
+    if (slash) *slash = 0;
+    char *project = slash ? strrchr(path, '/') : NULL;
+    project = project ? project + 1 : path;
+    an_text_puts(out, "\nproject_name: ");
+    if (slash && *project && strcmp(project, ".") != 0 && strcmp(project, "..") != 0)
+        an_json_put(out, project);
+    else
+        an_text_puts(out, "null");
+    an_text_puts(out, "\n");
+}
+
+static void put_rest(an_text *out, const json_t *settings, const json_t *state)
 {
     static const char *const names[][2] = {{"learning_rate", "lr"},
                                            {"beta1", "beta1"},
@@ -145,27 +195,29 @@ static void put_rest(an_text *out, const json_t *settings)
                                            {"weight_decay", "weight_decay"},
                                            {"puzzle_emb_lr", "puzzle_emb_lr"},
                                            {"puzzle_emb_weight_decay", "puzzle_emb_weight_decay"},
-                                           {"epochs", "epochs"},
                                            {"min_eval_interval", "min_eval_interval"},
+                                           {"always_save_checkpoint", "checkpoint_every_eval"},
                                            {"seed", "seed"},
                                            {"ema", "ema"},
                                            {"ema_rate", "ema_rate"}};
     const json_t *warmup = json_object_get(settings, "warmup_iters");
-    const char *data = json_string_value(json_object_get(settings, "data")),
-               *test = json_string_value(json_object_get(settings, "data_paths_test"));
-    const int64_t interval = json_integer_value(json_object_get(settings, "eval_epochs"));
-    const double lr = json_number_value(json_object_get(settings, "learning_rate"));
-    const int64_t micro = json_integer_value(json_object_get(settings, "batch_size")),
-                  micros = json_integer_value(json_object_get(settings, "gradient_accumulation_steps"));
-    if (data) put_folders(out, "data_paths", data);
-    put_folders(out, "data_paths_test", test ? test : "");
+    const double lr = json_number_value(json_object_get(settings, "learning_rate")),
+                 clip = json_number_value(json_object_get(settings, "grad_clip"));
+    const int64_t batch = whole(settings, "batch_size") * AN_MAX(whole(settings, "gradient_accumulation_steps"), 1);
+    put_folder_names(out, text_of(settings, "out"));
+    an_text_printf(out, "dataset_type: \"%s\"\n",
+                   json_is_true(json_object_get(settings, "arch.causal")) ? "chat" : "puzzle");
+    put_folders(out, "data_paths", text_of(settings, "data"));
+    put_folders(out, "data_paths_test", text_of(settings, "data_paths_test"));
     an_text_puts(out, "evaluators: []\n");
-    if (interval > 0) an_text_printf(out, "eval_interval: %" PRId64 "\n", interval);
-    if (micro > 0) an_text_printf(out, "global_batch_size: %" PRId64 "\n", micro * (micros > 0 ? micros : 1));
+    put_length(out, settings, state, batch);
+    if (batch > 0) an_text_printf(out, "global_batch_size: %" PRId64 "\n", batch);
     for (size_t i = 0; i < AN_COUNT(names); i++) {
         const json_t *v = json_object_get(settings, names[i][0]);
         if (v) put_value(out, names[i][1], v);
     }
+    an_text_printf(out, "freeze_weights: %s\n", strcmp(text_of(settings, "freeze"), "*") == 0 ? "true" : "false");
+    if (clip > 0) an_text_puts(out, "grad_clip_norm: "), put_real(out, clip), an_text_puts(out, "\n");
     if (warmup) /* a warm-up of w updates reaches the peak at update w there, counted from 1 */
         an_text_printf(out, "lr_warmup_steps: %" PRId64 "\n", (int64_t)json_integer_value(warmup) + 1);
     if (lr > 0)
@@ -173,14 +225,18 @@ static void put_rest(an_text *out, const json_t *settings)
             an_text_puts(out, "\n");
 }
 
-an_status an_trm_settings_text(an_err *err, const char *from, const char *json, an_text *out)
+an_status an_trm_settings_text(an_err *err, const char *from, const char *json, const char *state, an_text *out)
 {
-    json_t *settings;
+    json_t *settings, *progress = NULL;
     AN_TRY(an_json_parse(err, from, 0, json, strlen(json), &settings));
-    put_arch(out, settings);
-    put_rest(out, settings);
+    an_status status = state ? an_json_parse(err, from, 0, state, strlen(state), &progress) : AN_OK;
+    if (status == AN_OK) {
+        put_arch(out, settings);
+        put_rest(out, settings, progress);
+    }
+    json_decref(progress);
     json_decref(settings);
-    return AN_OK;
+    return status;
 }
 
 static an_status write_settings(an_err *err, const an_st *st, const char *path)
@@ -192,7 +248,7 @@ static an_status write_settings(an_err *err, const an_st *st, const char *path)
     if (snprintf(beside, sizeof beside, "%.*sall_config.yaml", slash ? (int)(slash - path + 1) : 0, path) >=
         (int)sizeof beside)
         return an_fail(err, AN_E_USAGE, "out=%.200s...: the path is too long", path);
-    an_status status = an_trm_settings_text(err, an_st_path(st), text, &out);
+    an_status status = an_trm_settings_text(err, an_st_path(st), text, an_st_meta(st, AN_CKPT_STATE), &out);
     if (status == AN_OK) status = an_json_save(err, beside, &out);
     an_text_free(&out);
     return status;

@@ -13,7 +13,7 @@
 /* Whether a tensor of a checkpoint is one of the model's parameters or states that other programs have too. */
 bool an_trm_is_weight(const char *name);
 /* all_config.yaml of the settings of a run (an_weight_formats.settings). */
-an_status an_trm_settings_text(an_err *err, const char *from, const char *json, an_text *out);
+an_status an_trm_settings_text(an_err *err, const char *from, const char *json, const char *state, an_text *out);
 /* `prefix` comes before each name: "model.inner." or "_orig_mod.model.inner.". */
 an_status an_trm_export_torch(an_err *err, const an_st *st, const char *prefix, const char *path);
 

@@ -153,6 +153,7 @@ static an_status open_sets(an_err *err, an_train_config *c, bool whole, chat_dat
             AN_TRY(an_puzzle_set_agree(err, d->set[AN_TRAIN], d->set[AN_VAL], false));
         const an_puzzle_meta *m = an_puzzle_set_meta(d->set[split]);
         d->head.units[split] = an_puzzle_set_examples(d->set[split]) * m->seq_len;
+        if (split == AN_TRAIN) d->head.epoch = an_puzzle_set_examples(d->set[split]);
         d->head.bytes += an_puzzle_set_bytes(d->set[split]);
         d->pad = (int32_t)m->pad_id;
     }

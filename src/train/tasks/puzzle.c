@@ -119,7 +119,7 @@ static an_status open_made(an_err *err, puzzle_data *d)
 {
     AN_TRY(make_boards(err, &d->made));
     d->head.built_in = true;
-    d->head.units[AN_TRAIN] = N_TRAIN;
+    d->head.units[AN_TRAIN] = d->head.epoch = N_TRAIN;
     d->head.units[AN_VAL] = N_VAL;
     d->head.bytes = (size_t)(2 * (N_TRAIN + N_VAL)) * (size_t)(d->made.side * d->made.side);
     return AN_OK;
@@ -135,6 +135,8 @@ static an_status open_sets(an_err *err, const an_train_config *c, puzzle_data *d
         d->head.units[split] = an_puzzle_set_examples(d->set[split]);
         d->head.bytes += an_puzzle_set_bytes(d->set[split]);
     }
+    const an_puzzle_meta *m = an_puzzle_set_meta(d->set[AN_TRAIN]);
+    d->head.epoch = (int64_t)((double)m->total_groups * m->mean_puzzle_examples);
     return an_puzzle_set_agree(err, d->set[AN_TRAIN], d->set[AN_VAL], true);
 }
 
