@@ -12,7 +12,8 @@ a row and peer: `ms` (median of all rounds' medians), `min_ms`, `first_s` (with 
 of the export `read_s` (`anneal inspect` of the archive); then one with `ratio`s, PyTorch's time by ours. "gpt2" is also timed as the
 built-in preset of the same shape: `imported_by_built_in`.
 What fails costs its own row alone.
-Models: gpt2, llama, bert, resnet50 of this file; hf_gpt2, hf_llama, hf_bert of transformers and tv_mobilenet_v2, tv_convnext_tiny, tv_resnet18,
+Models: gpt2, llama, bert, resnet50 of this file; gpt2_window, 4,096 tokens of which each sees the last 512 (a constant mask), and bert_padded, whose
+tokens 0 are hidden (a mask of the input); hf_gpt2, hf_llama, hf_bert of transformers and tv_mobilenet_v2, tv_convnext_tiny, tv_resnet18,
 tv_densenet121, tv_vgg16_bn, tv_efficientnet_b0 of torchvision, where those are installed.
 """
 import argparse
@@ -50,25 +51,30 @@ def models():
             self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
             self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
 
-        def forward(self, x):
+        def forward(self, x, mask):
             q, k, v = (heads_of(t, self.heads) for t in self.qkv(self.ln_1(x)).split(x.shape[2], 2))
-            x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape))
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+            x = x + self.out(y.transpose(1, 2).reshape(x.shape))
             return x + self.down(F.gelu(self.up(self.ln_2(x))))
 
     class GPT(nn.Module):
-        """nanoGPT's GPT-2: no biases, the head tied to the embedding."""
+        """nanoGPT's GPT-2: no biases, the head tied to the embedding. window: tokens that each one sees, itself among them."""
 
-        def __init__(self, vocabulary, width, layers, heads, length):
+        def __init__(self, vocabulary, width, layers, heads, length, window=0):
             super().__init__()
+            self.window = window
             self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
             self.blocks, self.ln_f = nn.ModuleList(GPTBlock(width, heads) for _ in range(layers)), nn.LayerNorm(width, bias=False)
             self.head = nn.Linear(width, vocabulary, bias=False)
             self.head.weight = self.wte.weight
 
         def forward(self, ids):
-            x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
+            at = torch.arange(ids.shape[1], device=ids.device)
+            apart = at[:, None] - at
+            mask = (apart >= 0) & (apart < self.window) if self.window else None
+            x = self.wte(ids) + self.wpe(at)
             for block in self.blocks:
-                x = block(x)
+                x = block(x, mask)
             return self.head(self.ln_f(x))
 
     class LlamaBlock(nn.Module):
@@ -115,16 +121,17 @@ def models():
             self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
             self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
-        def forward(self, x):
+        def forward(self, x, mask):
             q, k, v = (heads_of(f(x), self.heads) for f in (self.q, self.k, self.v))
-            x = self.n1(x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)))
+            x = self.n1(x + self.out(F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).reshape(x.shape)))
             return self.n2(x + self.down(F.gelu(self.up(x))))
 
     class Bert(nn.Module):
-        """BERT with its head of masked words."""
+        """BERT with its head of masked words. padded: tokens 0 are seen by none."""
 
-        def __init__(self, vocabulary, width, layers, heads, length):
+        def __init__(self, vocabulary, width, layers, heads, length, padded=False):
             super().__init__()
+            self.padded = padded
             self.table, self.places, self.norm = nn.Embedding(vocabulary, width), nn.Embedding(length, width), nn.LayerNorm(width)
             self.layers = nn.ModuleList(BertLayer(width, heads) for _ in range(layers))
             self.dense, self.last = nn.Linear(width, width), nn.LayerNorm(width)
@@ -133,8 +140,9 @@ def models():
 
         def forward(self, ids):
             x = self.norm(self.table(ids) + self.places(torch.arange(ids.shape[1], device=ids.device)))
+            mask = ids.ne(0)[:, None, None, :] if self.padded else None
             for layer in self.layers:
-                x = layer(x)
+                x = layer(x, mask)
             return self.head(self.last(F.gelu(self.dense(x))))
 
     def resnet50(blocks):
@@ -169,11 +177,18 @@ def models():
         shape = [f"{k}={v}" for k, v in zip(("vocab_size", "n_embd", "n_layer", "n_head", "block_size"), a)]
         return text(GPT(*a), a[0], a[4], ["gpt2", *shape, "bias=false", "dropout=0"])
 
+    def gpt2_window(tiny):
+        a = (512, 64, 2, 2, 32, 8) if tiny else (50304, 768, 12, 12, 4096, 512)
+        return text(GPT(*a), a[0], a[4])
+
     def llama(tiny):
         return text(Llama(512, 64, 2, 4, 2, 96, 32), 512, 32) if tiny else text(Llama(32000, 1024, 12, 16, 4, 2816, 1024), 32000, 1024)
 
     def bert(tiny):
         return text(Bert(510, 64, 2, 2, 32), 510, 32) if tiny else text(Bert(30522, 768, 12, 12, 512), 30522, 512)
+
+    def bert_padded(tiny):
+        return text(Bert(510, 64, 2, 2, 32, True), 510, 32) if tiny else text(Bert(30522, 768, 12, 12, 512, True), 30522, 512)
 
     def resnet(tiny):
         return images(resnet50((1, 1, 1, 1)), 64) if tiny else images(resnet50((3, 4, 6, 3)), 224)
@@ -206,7 +221,7 @@ def models():
             return images(getattr(torchvision.models, name)(**settings), 64 if tiny else 224)
         return model
 
-    return {"gpt2": gpt2, "llama": llama, "bert": bert, "resnet50": resnet, "hf_gpt2": hf_gpt2, "hf_llama": hf_llama, "hf_bert": hf_bert,
+    return {"gpt2": gpt2, "gpt2_window": gpt2_window, "llama": llama, "bert": bert, "bert_padded": bert_padded, "resnet50": resnet, "hf_gpt2": hf_gpt2, "hf_llama": hf_llama, "hf_bert": hf_bert,
             "tv_mobilenet_v2": torchvision("mobilenet_v2", dropout=0.0), "tv_convnext_tiny": torchvision("convnext_tiny", stochastic_depth_prob=0.0),
             "tv_resnet18": torchvision("resnet18"), "tv_densenet121": torchvision("densenet121"), "tv_vgg16_bn": torchvision("vgg16_bn", dropout=0.0),
             "tv_efficientnet_b0": torchvision("efficientnet_b0", dropout=0.0, stochastic_depth_prob=0.0)}

@@ -22,7 +22,7 @@ extern const char an_embed_exact[], an_embed_dialect_tiles_h[], an_embed_dialect
 extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_dropout_mask_h[],
     an_embed_attn_bf16_inc[], an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[],
     an_embed_attn_hopper_inc[], an_embed_attn_decode_inc[], an_embed_attn_hopper_backward_inc[],
-    an_embed_attn_short_inc[];
+    an_embed_attn_short_inc[], an_embed_attn_tf32_hopper_inc[];
 extern const char an_embed_conv_bf16_inc[], an_embed_gemm_rows_inc[];
 
 enum {
@@ -51,20 +51,30 @@ static bool is_plain(const an_attn_spec *s)
 
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu)
 {
-    return an_gpu_fast(gpu) && gpu->arch_specific == 90 && is_plain(s) && an_attn_group(s) == 1 &&
-           s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS &&
-           s->T >= 64 && s->S >= 64; /* shorter sequences do not fill a tile */
+    return an_gpu_fast(gpu) && gpu->arch_specific == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 &&
+           s->D >= 8 && s->D <= AN_HOPPER_MOST_COLUMNS && s->T >= 64 &&
+           s->S >= 64 && /* shorter sequences do not fill a tile */
+           (!s->masked || AN_HOPPER_CHUNKS(s->D) <= AN_HOPPER_MOST_BIASED);
+}
+int an_module_attn_pass(const an_attn_spec *s, bool grad)
+{
+    const int64_t heads = (int64_t)s->B * s->H;
+    const bool five = is_plain(s) && an_attn_group(s) == 1;
+    return grad        ? five ? AN_HOPPER_BACK(heads, s->T, s->D) : AN_DKV_PASS
+           : s->window ? AN_FORWARD_PASS
+                       : AN_HOPPER_FORWARD_OF(heads, s->T, s->D);
 }
 bool an_module_attn_short(const an_attn_spec *s, const an_gpu *gpu)
 {
-    return an_module_attn_hopper(s, gpu) && s->D == AN_SHORT_COLUMNS && s->T == s->S && s->T <= AN_SHORT_MOST &&
-           s->dropout == 0 && (int64_t)s->B * s->H > 2 * AN_HOPPER_GRID; /* fewer do not fill the GPU */
+    return an_module_attn_hopper(s, gpu) && is_plain(s) && an_attn_group(s) == 1 && s->D == AN_SHORT_COLUMNS &&
+           s->T == s->S && s->T <= AN_SHORT_MOST && s->dropout == 0 &&
+           (int64_t)s->B * s->H > 2 * AN_HOPPER_GRID; /* fewer do not fill the GPU */
 }
-/* Arguments of a forward pass that are read one number at a time: the dropout's seed and the number of keys. */
+/* Arguments that are read one number at a time: forward the dropout's seed and the number of keys, and a mask. */
 enum { RNG = 3, N_KEYS = 6 };
 static bool is_number(int arg, bool grad)
 {
-    return !grad && (arg == RNG || arg == N_KEYS);
+    return grad ? arg == AN_ATTN_GRAD_MASK : arg == RNG || arg == N_KEYS || arg == AN_ATTN_MASK;
 }
 
 /* Rows of 16-byte accesses, as far as the shapes tell. */
@@ -82,10 +92,16 @@ bool an_module_attn_packed(const an_attn_spec *s, bool grad)
 
 bool an_module_attn_mask(const an_attn_spec *s, bool grad)
 {
-    const int64_t heads = (int64_t)s->B * s->H;
-    return s->dropout > 0 &&
-           !(grad && AN_HOPPER_CHUNKS(s->D) == 1 && AN_HOPPER_BACK(heads, s->T, s->D) == AN_SHARED_PASS) &&
-           AN_MASK_ONE(heads, s->T, s->S) <= (int64_t)1 << 28;
+    return s->dropout > 0 && !(grad && AN_HOPPER_CHUNKS(s->D) == 1 && an_module_attn_pass(s, true) == AN_SHARED_PASS) &&
+           AN_MASK_ONE((int64_t)s->B * s->H, s->T, s->S) <= (int64_t)1 << 28;
+}
+
+/* AN_BIAS of attn_hopper.inc. */
+static int attn_bias(const an_attn_spec *s, const an_arg *mask)
+{
+    if (s->mask[3] != 1) return 1;
+    if (s->mask[2] == 0) return 3;
+    return s->mask[0] % 2 || s->mask[1] % 2 || s->mask[2] % 2 || mask->offset % 8 ? 1 : 2;
 }
 
 static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args, const an_gpu *gpu, an_tiles *t)
@@ -134,7 +150,8 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
         t->threads = 128;
         t->bm = 64;
         t->bn = 128 / 8;
-        t->bk = grad ? AN_HOPPER_BACK(s->B * s->H, s->T, s->D) : AN_HOPPER_FORWARD_OF(s->B * s->H, s->T, s->D);
+        t->bk = an_module_attn_pass(s, grad);
+        if (s->masked) t->bias = attn_bias(s, &arg[grad ? AN_ATTN_GRAD_MASK : AN_ATTN_MASK]);
         t->mask = an_module_attn_mask(s, grad);
         t->dc = 16; /* unused, as is bm */
         t->cols = 64;
@@ -151,13 +168,17 @@ static const char *choose_attn(const an_kernel *k, const an_arg *arg, int n_args
         return NULL;
     }
     if (an_gpu_fast(gpu) && tf32 && wide && plain && t->group == 1 && s->dtype == AN_F32 && s->D <= 128) {
-        t->body = AN_BODY_TF32;
+        const int64_t heads = (int64_t)s->B * s->H;
+        const bool hopper = gpu->arch_specific == 90 && s->D <= AN_TF32_HOPPER_MOST &&
+                            (!grad || AN_TF32_HOPPER_BACK(heads, s->T, s->S));
+        t->body = hopper ? AN_BODY_TF32_HOPPER : AN_BODY_TF32;
         t->threads = 128;
         t->bm = 64;
         t->bn = 128 / 8;
-        t->bk = grad && AN_TF32_WHOLE((int64_t)s->B * s->H, s->T, s->S, s->D); /* one kernel for dq, dk and dv */
-        t->dc = 16;                                                            /* unused */
-        t->cols = s->D <= 32 ? 64 : s->D <= 64 ? 32 : 16;
+        t->bk = grad && (hopper || AN_TF32_WHOLE(heads, s->T, s->S, s->D)); /* one kernel for dq, dk and dv */
+        t->dc = 16;                                                         /* unused */
+        t->cols = hopper || s->D > 32 ? 32 : 64;
+        if (s->D > 64) t->cols = 16;
         return NULL;
     }
     for (size_t i = s->D > 128    ? 2
@@ -261,14 +282,15 @@ static void defines(const an_tiles *t, an_text *out)
         an_text_printf(
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
             t->d, t->dc, t->causal, t->dropout, t->cols);
-    if (t->bias) an_text_puts(out, "#define AN_BIAS 1\n");
+    if (t->bias) an_text_printf(out, "#define AN_BIAS %d\n", t->bias);
     if (t->sliding) an_text_puts(out, "#define AN_SLIDING 1\n");
     if (t->group > 1) an_text_printf(out, "#define AN_GROUP %d\n", t->group);
     if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->module == AN_MODULE_ATTN);
     if (is_short(t)) an_text_printf(out, "#define AN_SHORT 1\n#define AN_ROTATED %d\n", t->body == AN_BODY_ROTATED);
     if (t->body == AN_BODY_HOPPER)
         an_text_printf(out, "#define AN_HOPPER 1\n#define AN_HOPPER_PASS %d\n#define AN_MASK %d\n", t->bk, t->mask);
-    if (t->body == AN_BODY_TF32) an_text_printf(out, "#define AN_WHOLE %d\n", t->bk);
+    if (t->body == AN_BODY_TF32 || t->body == AN_BODY_TF32_HOPPER)
+        an_text_printf(out, "#define AN_HOPPER %d\n#define AN_WHOLE %d\n", t->body == AN_BODY_TF32_HOPPER, t->bk);
 }
 
 static const char *args_text(an_gpu_module m)
@@ -279,13 +301,13 @@ static const char *args_text(an_gpu_module m)
 }
 static const char *body_text(an_gpu_module m, int body)
 {
-    return body == AN_BODY_BF16 || body >= AN_BODY_HOPPER ? an_embed_attn_bf16_inc
-           : body == AN_BODY_TF32                         ? an_embed_attn_tf32_inc
-           : body == AN_BODY_DECODE                       ? an_embed_attn_decode_inc
-           : m >= AN_MODULE_SCATTER                       ? an_gpu_call_body_text(m)
-           : m == AN_MODULE_GEMM                          ? an_embed_gemm_inc
-           : m == AN_MODULE_ATTN                          ? an_embed_attn_forward_inc
-                                                          : an_embed_attn_backward_inc;
+    return body == AN_BODY_BF16 || body >= AN_BODY_HOPPER        ? an_embed_attn_bf16_inc
+           : body == AN_BODY_TF32 || body == AN_BODY_TF32_HOPPER ? an_embed_attn_tf32_inc
+           : body == AN_BODY_DECODE                              ? an_embed_attn_decode_inc
+           : m >= AN_MODULE_SCATTER                              ? an_gpu_call_body_text(m)
+           : m == AN_MODULE_GEMM                                 ? an_embed_gemm_inc
+           : m == AN_MODULE_ATTN                                 ? an_embed_attn_forward_inc
+                                                                 : an_embed_attn_backward_inc;
 }
 
 /* The output among arguments [first, first + n) of the step that input i lies in the memory of, -1. In place means the
@@ -345,6 +367,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
     an_text_puts(out, body_text(t.module, t.body));
     if (t.rows) an_text_puts(out, an_embed_gemm_rows_inc);
     if (is_short(&t)) an_text_puts(out, an_embed_attn_short_inc);
+    if (t.body == AN_BODY_TF32_HOPPER) an_text_puts(out, an_embed_attn_tf32_hopper_inc);
     if (t.body != AN_BODY_HOPPER) return;
     an_text_puts(out, an_embed_attn_hopper_inc);
     if (t.module == AN_MODULE_ATTN_GRAD) an_text_puts(out, an_embed_attn_hopper_backward_inc);

@@ -14,6 +14,8 @@
 
 /* Whether attention runs on the kernels for sm_90a. */
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu);
+/* Which passes of attn_hopper.inc and attn_hopper_backward.inc (attn_args.h) it runs on there. */
+int an_module_attn_pass(const an_attn_spec *s, bool grad);
 /* Whether it runs on attn_short.inc, where rows are aligned; that can rotate q and k. */
 bool an_module_attn_short(const an_attn_spec *s, const an_gpu *gpu);
 /* Whether the kernels for sm_90a copy q, k, v (and do) to rows of 16 bytes first. */

@@ -148,7 +148,9 @@ static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_a
     const int chunks = AN_HOPPER_CHUNKS(a->D);
     const int64_t heads = (int64_t)a->H * a->B,
                   rows = an_ceil_div(AN_HOPPER_KEYS(pass) ? a->S : a->T, AN_HOPPER_ROWS(pass, chunks));
-    const int64_t units = pass == AN_WHOLE_PASS ? heads : pass == AN_SHORT_PASS ? an_ceil_div(heads, 2) : heads * rows;
+    const int64_t units = pass == AN_WHOLE_PASS   ? heads
+                          : pass == AN_SHORT_PASS ? an_ceil_div(heads, 2)
+                                                  : heads * rows / (AN_HOPPER_KEYS(pass) ? an_attn_group(a) : 1);
     const int64_t most = pass == AN_WHOLE_PASS ? AN_MIN(gpu->multiprocessors, AN_HOPPER_GRID) : gpu->multiprocessors;
     const char *why = an_gpu_launch_add(out, entry, AN_MIN(units, most), 1, 1, AN_HOPPER_THREADS(pass, chunks), l);
     if (!why) (*l)->shared_bytes = AN_HOPPER_SHARED(pass, chunks);
@@ -159,14 +161,13 @@ static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_a
 static int64_t packed_at(const an_attn_spec *a, bool grad)
 {
     const int64_t heads = (int64_t)a->H * a->B;
-    return grad ? 4 * an_round_up(
-                          AN_HOPPER_WORDS(AN_HOPPER_BACK(heads, a->T, a->D), heads, a->T, AN_HOPPER_CHUNKS(a->D)), 4)
+    return grad ? 4 * an_round_up(AN_HOPPER_WORDS(an_module_attn_pass(a, true), heads, a->T, AN_HOPPER_CHUNKS(a->D)), 4)
                 : 0;
 }
 /* Byte of the scratch where tensor 0 to 3 (q, k, v, do) is packed, 4: where they end. */
 static int64_t packed_tensor(const an_attn_spec *a, bool grad, int tensor)
 {
-    return packed_at(a, grad) + 2 * (int64_t)AN_HOPPER_PACKED_AT(*a, a->D, tensor);
+    return packed_at(a, grad) + 2 * (int64_t)AN_HOPPER_PACKED_AT(*a, a->D, tensor, an_attn_group(a));
 }
 /* attn_pack: q, k, v and, backward, do, which are these arguments of the step. */
 static const char *pack_launch(an_gpu_step *out, const an_plan_step *s, const an_attn_spec *a, const an_tiles *t,
@@ -192,8 +193,7 @@ static int64_t mask_at(const an_attn_spec *a, bool grad)
 static int64_t mask_bytes(const an_attn_spec *a, bool grad)
 {
     const int64_t heads = (int64_t)a->B * a->H;
-    return AN_MASK_BYTES(grad ? AN_HOPPER_BACK(heads, a->T, a->D) : AN_HOPPER_FORWARD_OF(heads, a->T, a->D), heads,
-                         a->T, a->S);
+    return AN_MASK_BYTES(an_module_attn_pass(a, grad), heads, a->T, a->S);
 }
 static const char *mask_launch(an_gpu_step *out, const an_plan_step *s, const an_attn_spec *a, const an_tiles *t,
                                int rng, bool grad)
@@ -241,6 +241,7 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
         why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, t->bk, &l)
                                         : attn_launch(out, "attn_forward", a, t, false, &l);
     if (why) return why;
+    if (t->body == AN_BODY_TF32_HOPPER) l->shared_bytes = AN_TF32_HOPPER_SHARED(false, t->d);
     for (int i = 0; i < (int)AN_COUNT(order); i++)
         if (packed && i < 3)
             an_gpu_bind(l, AN_BIND_SCRATCH, i, 0, packed_tensor(a, false, i));
@@ -253,12 +254,14 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
     return NULL;
 }
 
-/* attn_tf32.inc's attn_dqkv: a thread block takes a head. */
+/* attn_dqkv in tf32: a thread block takes a head. */
 static const char *whole_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_tiles *t,
                                 an_gpu_launch **l)
 {
-    const char *why = an_gpu_launch_add(out, entry, 1, a->H, a->B, t->threads, l);
-    if (!why) (*l)->shared_bytes = AN_TF32_WHOLE_SHARED(t->d, t->cols);
+    const bool hopper = t->body == AN_BODY_TF32_HOPPER;
+    const char *why =
+        an_gpu_launch_add(out, entry, 1, a->H, a->B, hopper ? AN_TF32_HOPPER_BACK_THREADS : t->threads, l);
+    if (!why) (*l)->shared_bytes = hopper ? AN_TF32_HOPPER_SHARED(true, t->d) : AN_TF32_WHOLE_SHARED(t->d, t->cols);
     return why;
 }
 
@@ -282,7 +285,8 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
               {"attn_dkv", dkv, AN_COUNT(dkv), AN_DKV_PASS},
               {"attn_dqkv", dqkv, AN_COUNT(dqkv), t->bk}};
     static const int to_pack[] = {Q, K, V, DO};
-    const bool hopper = t->body == AN_BODY_HOPPER, whole = t->body == AN_BODY_TF32 && t->bk,
+    const bool hopper = t->body == AN_BODY_HOPPER,
+               whole = (t->body == AN_BODY_TF32 || t->body == AN_BODY_TF32_HOPPER) && t->bk,
                one = whole || (hopper && AN_HOPPER_FIVE(t->bk)), packed = hopper && t->vec < 8;
     out->params.attn = attn_args(a, false);
     out->params_bytes = sizeof out->params.attn;

@@ -19,13 +19,14 @@ typedef enum an_gpu_module {
 
 /* Attention: all bodies have the same entries and buffers. */
 typedef enum an_attn_body {
-    AN_BODY_PORTABLE, /* attn_forward.inc, attn_backward.inc */
-    AN_BODY_BF16,     /* NVIDIA: attn_bf16.inc */
-    AN_BODY_TF32,     /* NVIDIA: attn_tf32.inc */
-    AN_BODY_DECODE,   /* forward, one query: attn_decode.inc */
-    AN_BODY_HOPPER,   /* sm_90a: attn_hopper.inc and attn_hopper_backward.inc, after attn_bf16.inc */
-    AN_BODY_SHORT,    /* short sequences: attn_short.inc, after attn_bf16.inc */
-    AN_BODY_ROTATED   /* the same, of which q and k are rotated as they are read */
+    AN_BODY_PORTABLE,    /* attn_forward.inc, attn_backward.inc */
+    AN_BODY_BF16,        /* NVIDIA: attn_bf16.inc */
+    AN_BODY_TF32,        /* NVIDIA: attn_tf32.inc */
+    AN_BODY_TF32_HOPPER, /* sm_90a: attn_tf32_hopper.inc, after attn_tf32.inc */
+    AN_BODY_DECODE,      /* forward, one query: attn_decode.inc */
+    AN_BODY_HOPPER,      /* sm_90a: attn_hopper.inc and attn_hopper_backward.inc, after attn_bf16.inc */
+    AN_BODY_SHORT,       /* short sequences: attn_short.inc, after attn_bf16.inc */
+    AN_BODY_ROTATED      /* the same, of which q and k are rotated as they are read */
 } an_attn_body;
 
 /* GEMM: how a tile's sums are computed. */

@@ -227,7 +227,7 @@ static bool is_in_buckets(const an_planner *w, int32_t id)
 static an_status lower_grouped(an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id], *x = w->g->node[n->src[0]];
-    if (w->rq->target->exact && (n->dtype == AN_BF16 || n->dtype == AN_F16))
+    if (w->rq->target->exact && n->dtype == AN_BF16) /* float16 is multiplied as float32, in one order */
         return an_refuse_inexact(w, id, an_ops[n->op].name);
     const int64_t rows = x->shape[0], columns = n->shape[n->rank - 1], depth = x->shape[1];
     an_kernel k = {.kind = AN_KERNEL_CALL,

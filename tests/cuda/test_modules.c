@@ -68,10 +68,13 @@ static void take(const an_text *text, const char *what, bool fmad)
 
 /* A step of attention as an H200 runs it, where that is otherwise: one line of groups that fit it, and a text of its
  * own. */
-static void take_for_hopper(const an_plan *p, const an_plan_step *st)
+static void take_for_hopper(const an_plan *p, const an_plan_step *st, bool tf32)
 {
-    const an_gpu gpu = {
-        .dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true, .arch_specific = 90, .multiprocessors = 132};
+    const an_gpu gpu = {.dialect = &an_dialects[AN_DIALECT_CUDA],
+                        .fast = true,
+                        .tf32 = tf32,
+                        .arch_specific = 90,
+                        .multiprocessors = 132};
     an_gpu_step g;
     an_tiles t;
     an_text text = {0};
@@ -79,10 +82,10 @@ static void take_for_hopper(const an_plan *p, const an_plan_step *st)
     uint64_t known;
     assert_null(an_gpu_step_make(p, st, &gpu, &g));
     an_module_tiles(p, st, &gpu, &t);
-    if (t.body != AN_BODY_HOPPER) return;
+    if (t.body != AN_BODY_HOPPER && t.body != AN_BODY_TF32_HOPPER) return;
     an_render_module(p, st, &gpu, "row", &text);
     assert_false(text.failed);
-    for (int l = 0; l < g.n_launches; l++) {
+    for (int l = 0; t.body == AN_BODY_HOPPER && l < g.n_launches; l++) {
         const an_gpu_launch *launch = &g.launch[l];
         if (!strcmp(launch->entry, "attn_delta") || !strcmp(launch->entry, "attn_pack") ||
             !strcmp(launch->entry, "attn_mask"))
@@ -144,7 +147,7 @@ static void take_plan(const an_plan *p, bool fast, bool tf32)
         an_render_module(p, st, &gpu, "row", &text);
         take(&text, k->name, fast && (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD));
         an_text_free(&text);
-        if (fast && (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD)) take_for_hopper(p, st);
+        if (fast && (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD)) take_for_hopper(p, st, tf32);
         if (k->kind != AN_KERNEL_GEMM || st->epilogue < 0 || !fast) continue;
         an_render_epilogue_module(p, st, "tail", AN_BF16, &text);
         take(&text, "tail", false);
@@ -179,6 +182,46 @@ static int open_compiler(void **state)
         compiler.library = NULL;
     }
     return 0;
+}
+
+/* Texts of attention that no preset has: a mask over all pairs, and of padding, a window, and in tf32 heads that fill a tile and do not. */
+static void attention_with_masks_and_windows_and_in_tf32_compiles_for_hopper(void **state)
+{
+    (void)state;
+    enum { B = 67, H = 2, T = 70 };
+    static const struct {
+        an_dtype dtype;
+        int D, queries, window; /* queries of the mask, 0: none */
+        double dropout;
+    } cases[] = {{AN_BF16, 64, T, 0, 0},   {AN_BF16, 128, 1, 0, 0.1}, {AN_BF16, 64, 0, 20, 0.1},
+                 {AN_BF16, 136, T, 20, 0}, {AN_BF16, 256, 0, 20, 0},  {AN_F32, 64, 0, 0, 0.1},
+                 {AN_F32, 24, 0, 0, 0}};
+    static float mask[B * T * T];
+    if (!compiler.library) test_skip(NVRTC_ABSENT);
+    const int before = hopper_units;
+    for (size_t i = 0; i < AN_COUNT(cases); i++) {
+        an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+        assert_non_null(cx);
+        an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(B, H, T, cases[i].D), AN_NORMAL(1)),
+                  *q = an_cast(x, cases[i].dtype);
+        const an_attention_options o = {
+            .causal = cases[i].window || cases[i].dtype == AN_F32,
+            .window = cases[i].window,
+            .dropout = cases[i].dropout,
+            .mask =
+                cases[i].queries ? an_detach(an_input(cx, AN_F32, AN_SHAPE(B, 1, cases[i].queries, T), mask)) : NULL};
+        an_backward(an_sum(an_cast(an_attention_with(q, q, q, o), AN_F32), AN_ALL));
+        if (an_plan(an_grad(x)) != AN_OK) fail_msg("%s", an_error(cx));
+        const an_plan *p = cx->last->plan;
+        for (int s = 0; s < p->n_steps; s++) {
+            const an_kernel_kind kind = p->kernel[p->step[s].kernel].kind;
+            if (kind == AN_KERNEL_ATTN || kind == AN_KERNEL_ATTN_GRAD)
+                take_for_hopper(p, &p->step[s], cases[i].dtype == AN_F32);
+        }
+        an_close(cx);
+    }
+    assert_int_equal(hopper_units - before,
+                     2 * (int)AN_COUNT(cases)); /* each a text of its own, forward and backward */
 }
 
 static void kernels_of_small_steps_compile(void **state)
@@ -497,6 +540,7 @@ int main(void)
         cmocka_unit_test(what_begins_between_16_bytes_is_not_called_aligned),
         cmocka_unit_test(attention_on_hopper_has_the_launches_of_its_head),
         cmocka_unit_test(short_attention_compiles_rotated_or_not),
+        cmocka_unit_test(attention_with_masks_and_windows_and_in_tf32_compiles_for_hopper),
         cmocka_unit_test(kernels_of_small_steps_compile),
         cmocka_unit_test(kernels_of_a_step_at_the_width_of_gpt2_compile),
         cmocka_unit_test(sums_of_many_columns_compile_four_columns_a_thread),

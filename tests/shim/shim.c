@@ -15,7 +15,7 @@
 #endif
 
 enum { MAX_THREADS = 1024, STACK_BYTES = 256 << 10, NOBODY = 0, MANY = 0xffff };
-enum { SHARED_MAX = 128 << 10 };
+enum { SHARED_MAX = 227 << 10 }; /* what a thread block of an H200 may have */
 typedef enum thread_state { READY, AT_BARRIER, AT_MEETING, DONE } thread_state;
 
 typedef struct fiber {

@@ -89,7 +89,7 @@ static an_status lower_template(an_err *err, an_exec *e, int32_t step, const an_
     bool fmad = !t.exact && (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD);
     int32_t module = module_of(e, &text, fmad, an_cuda_step_name(e->plan, s));
     void *params = g->params_bytes ? an_arena_copy(&e->arena, &g->params, g->params_bytes) : NULL;
-    if (module >= 0) e->module[module].arch_specific = t.body == AN_BODY_HOPPER;
+    if (module >= 0) e->module[module].arch_specific = t.body == AN_BODY_HOPPER || t.body == AN_BODY_TF32_HOPPER;
     if (module < 0 || (g->params_bytes && !params)) return an_cuda_no_memory_for_launches(err);
     for (int l = 0; l < g->n_launches; l++) {
         const an_gpu_launch *launch = &g->launch[l];

@@ -51,6 +51,13 @@ AN_FN an_u64 an_wgmma_desc(an_u32 tile) /* descriptor of a tile: 8-row stride 10
 }
 /* Waits until all wgmma groups but the last LEFT are complete. */
 template <int LEFT> AN_FN void an_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
+/* To tf32, to nearest, ties to even: one instruction here, where an_tf32 (ties away from zero) takes three. */
+AN_FN float an_tf32_even(float x)
+{
+    an_u32 bits;
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return __uint_as_float(bits);
+}
 /* Prefetches into the L2 cache. */
 AN_FN void an_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 

@@ -4,7 +4,7 @@
 struct an_attn_args {
     an_i64 q[3], k[3], v[3], o[3];
     an_i64 do_[3], dq[3], dk[3], dv[3];
-    an_i64 mask[4];      /* of (b, h, i, j); only the portable bodies take a mask */
+    an_i64 mask[4];      /* of (b, h, i, j) */
     int B, H, T, S;
     float scale;
     float keep_scale;    /* an_rng_keep_scale_16(p): what a kept probability is multiplied by; 1 without dropout */
@@ -14,7 +14,7 @@ struct an_attn_args {
     int window;          /* with AN_SLIDING: keys that a query sees, up to the last one */
 };
 
-/* Grouped heads: head h of q reads head h / AN_GROUP of k and v, and dk and dv are sums over AN_GROUP heads. The bodies for sm_90a, of short
+/* Grouped heads: head h of q reads head h / AN_GROUP of k and v, and dk and dv are sums over AN_GROUP heads. The bodies of short
  * sequences and of tf32 know none. */
 #ifndef AN_GROUP
 #define AN_GROUP 1
@@ -25,6 +25,15 @@ struct an_attn_args {
  * queries, their lse and delta, ds. */
 #define AN_TF32_WHOLE(heads, T, S, d)    ((heads) >= 264 && (S) >= (T) && ((d) == 32 || (d) == 64))
 #define AN_TF32_WHOLE_SHARED(d, cols) (4 * ((64 + 4 * (cols)) * ((d) + 4) + 4 * (cols) + 68 * (cols)))
+
+/* attn_tf32_hopper.inc, for heads of up to 64: columns of a tile, and its dynamic shared memory: tiles of q, k and v^T; or k, k^T and v of
+ * 128 keys, q, q^T, do, do^T and ds of 32 queries, their lse and delta. The gradient where heads enough fill the GPU, and key 0 is seen by all
+ * queries. */
+#define AN_TF32_HOPPER_MOST            64
+#define AN_TF32_HOPPER_COLUMNS(d)      ((d) <= 32 ? 32 : 64)
+#define AN_TF32_HOPPER_SHARED(grad, d) ((grad) ? 1536 * AN_TF32_HOPPER_COLUMNS(d) + 49408 : 512 * AN_TF32_HOPPER_COLUMNS(d))
+#define AN_TF32_HOPPER_BACK(heads, T, S) ((heads) >= 132 && (S) >= (T))
+#define AN_TF32_HOPPER_BACK_THREADS    256
 
 /* The passes of attn_hopper*.inc, for heads of `c` chunks of 64 columns (padded with zeros in shared memory), 1 to 4:
  *     AN_FORWARD_PASS  holds queries, streams K and V
@@ -41,7 +50,7 @@ struct an_attn_args {
  *     THIRD    and one that makes dq alone: beside the sums of two chunks it has no registers, and the workers make dq
  *     STAGES   of the ring through which tiles of the other side are streamed
  *     SLOTS    buffers for the held rows, so that, where there are two, the next block's are copied while this one is worked on
- * Dynamic shared memory: tiles, two f32 (lse, delta) for each streamed query, barriers. Measured choice: bench/cuda/README.md. */
+ * Dynamic shared memory: tiles, AN_HOPPER_NUMBERS for each tile of streamed queries, barriers. Measured choice: bench/cuda/README.md. */
 #define AN_FORWARD_PASS        0
 #define AN_WHOLE_PASS          1
 #define AN_SHARED_PASS         2
@@ -77,8 +86,11 @@ struct an_attn_args {
     ((AN_HOPPER_SLOTS(pass, c) * AN_HOPPER_HELD(pass) * AN_HOPPER_GROUPS(pass, c) +                                    \
       AN_HOPPER_PER_STAGE(c) * AN_HOPPER_STAGES(pass, c)) * (c) * AN_HOPPER_TILE +                                     \
      AN_HOPPER_FIVE(pass) * (4 + 2 * (c) * AN_HOPPER_NEAR(c)) * AN_HOPPER_TILE +                                       \
-     AN_HOPPER_KEYS(pass) * 512 * AN_HOPPER_STAGES(pass, c) + 256)
-/* Which of the backward passes. Heads of 65 to 128 in short sequences spend too long on filling and emptying the one place of their keys, wider ones
+     AN_HOPPER_KEYS(pass) * AN_HOPPER_NUMBERS(pass, c) * AN_HOPPER_STAGES(pass, c) + 256)
+/* A streamed tile of queries has two numbers a row: lse and delta; three with a mask, whose maxima and logarithms are apart: where there is room. */
+#define AN_HOPPER_NUMBERS(pass, c) (AN_HOPPER_FIVE(pass) || (c) > AN_HOPPER_MOST_BIASED ? 512 : 768)
+#define AN_HOPPER_MOST_BIASED      3 /* chunks of a head with a mask */
+/* Which of the backward passes, without a mask, a window and grouped heads (with them AN_DKV_PASS and AN_DQ_PASS, which own what they write). Heads of 65 to 128 in short sequences spend too long on filling and emptying the one place of their keys, wider ones
  * have no registers for five GEMMs. Where thread blocks take whole heads, the last round of AN_HOPPER_GRID may be nearly empty; where they share
  * them, it is full, but a head takes up to 1.2 times as long. */
 #define AN_HOPPER_GRID      132 /* multiprocessors of an H100 SXM and of an H200 */
@@ -106,9 +118,9 @@ struct an_attn_args {
 /* Tensors whose rows are not aligned are packed (attn_hopper.inc): elements before tensor 0 to 3 (q, k, v, do; 4: all) of scratch that begins
  * after those words, aligned to 4. */
 #define AN_HOPPER_PITCH(d) (((d) + 7) / 8 * 8)
-#define AN_HOPPER_PACKED_AT(a, d, tensor)                                                                              \
+#define AN_HOPPER_PACKED_AT(a, d, tensor, group)                                                                       \
     (((an_i64)((tensor) > 0) + ((tensor) > 3)) * (a).B * (a).H * (a).T * AN_HOPPER_PITCH(d) +                          \
-     (an_i64)((tensor) > 2 ? 2 : (tensor) > 1 ? 1 : 0) * (a).B * (a).H * (a).S * AN_HOPPER_PITCH(d))
+     (an_i64)((tensor) > 2 ? 2 : (tensor) > 1 ? 1 : 0) * (a).B * ((a).H / (group)) * (a).S * AN_HOPPER_PITCH(d))
 /* Dropout's bits (attn_mask in attn_hopper.inc): 1 an element, set where it is kept, in tiles of 64 queries x 64 keys of AN_MASK_WORDS words. In
  * the order of the passes that hold queries: tiles [B, H, queries, keys], word 64 s + i of a tile: keys [32 s, 32 s + 32) of query i. For those that
  * hold keys: queries and keys change places. The two kernels of heads wider than 64 have both, one behind the other. */
