@@ -184,7 +184,7 @@ static int open_compiler(void **state)
     return 0;
 }
 
-/* Texts of attention that no preset has: a mask over all pairs, and of padding, a window, and in tf32 heads that fill a tile and do not. */
+/* Texts of attention that no preset has: a mask over all pairs, and of padding, a window, heads that share keys, and in tf32 heads that fill a tile and do not. */
 static void attention_with_masks_and_windows_and_in_tf32_compiles_for_hopper(void **state)
 {
     (void)state;
@@ -193,9 +193,10 @@ static void attention_with_masks_and_windows_and_in_tf32_compiles_for_hopper(voi
         an_dtype dtype;
         int D, queries, window; /* queries of the mask, 0: none */
         double dropout;
-    } cases[] = {{AN_BF16, 64, T, 0, 0},   {AN_BF16, 128, 1, 0, 0.1}, {AN_BF16, 64, 0, 20, 0.1},
-                 {AN_BF16, 136, T, 20, 0}, {AN_BF16, 256, 0, 20, 0},  {AN_F32, 64, 0, 0, 0.1},
-                 {AN_F32, 24, 0, 0, 0}};
+        bool grouped;
+    } cases[] = {{AN_BF16, 64, 0, 0, 0.1, true},   {AN_BF16, 72, 1, 0, 0, true},     {AN_BF16, 64, T, 0, 0, false},
+                 {AN_BF16, 128, 1, 0, 0.1, false}, {AN_BF16, 64, 0, 20, 0.1, false}, {AN_BF16, 136, T, 20, 0, false},
+                 {AN_BF16, 256, 0, 20, 0, false},  {AN_F32, 64, 0, 0, 0.1, false},   {AN_F32, 24, 0, 0, 0, false}};
     static float mask[B * T * T];
     if (!compiler.library) test_skip(NVRTC_ABSENT);
     const int before = hopper_units;
@@ -203,15 +204,16 @@ static void attention_with_masks_and_windows_and_in_tf32_compiles_for_hopper(voi
         an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
         assert_non_null(cx);
         an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(B, H, T, cases[i].D), AN_NORMAL(1)),
-                  *q = an_cast(x, cases[i].dtype);
+                  *y = an_param(cx, "y", AN_F32, AN_SHAPE(B, cases[i].grouped ? 1 : H, T, cases[i].D), AN_NORMAL(1)),
+                  *q = an_cast(x, cases[i].dtype), *k = an_cast(y, cases[i].dtype);
         const an_attention_options o = {
             .causal = cases[i].window || cases[i].dtype == AN_F32,
             .window = cases[i].window,
             .dropout = cases[i].dropout,
             .mask =
                 cases[i].queries ? an_detach(an_input(cx, AN_F32, AN_SHAPE(B, 1, cases[i].queries, T), mask)) : NULL};
-        an_backward(an_sum(an_cast(an_attention_with(q, q, q, o), AN_F32), AN_ALL));
-        if (an_plan(an_grad(x)) != AN_OK) fail_msg("%s", an_error(cx));
+        an_backward(an_sum(an_cast(an_attention_with(q, k, k, o), AN_F32), AN_ALL));
+        if (an_plan(an_grad(x), an_grad(y)) != AN_OK) fail_msg("%s", an_error(cx));
         const an_plan *p = cx->last->plan;
         for (int s = 0; s < p->n_steps; s++) {
             const an_kernel_kind kind = p->kernel[p->step[s].kernel].kind;
