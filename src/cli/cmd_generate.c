@@ -122,7 +122,10 @@ static an_status answer(an_err *err, talk *k, int64_t most)
     k->answer.len = 0;
     k->ended = k->begun = false;
     an_text_clear(&k->held);
-    if (o.tokens < 1) return AN_OK;
+    if (o.tokens < 1) {
+        putchar('\n');
+        return AN_OK;
+    }
     AN_TRY(an_generate(err, k->r, &o, k->ids.data, k->ids.len, take_token, k, &result));
     AN_TRY(k->status);
     write_held(k, true);
@@ -182,7 +185,7 @@ static an_status converse_all(an_err *err, talk *k)
         fflush(stdout);
         if (!an_input_line(&line)) break;
         if (line.failed) status = an_fail_nomem(err, "a line", line.len);
-        if (status != AN_OK || line.len == 0) continue;
+        if (status != AN_OK || strspn(line.data, " \t\r") == line.len) continue;
         if (strcmp(line.data, "quit") == 0 || strcmp(line.data, "exit") == 0) break;
         status = converse(err, k, line.data, line.len);
     }

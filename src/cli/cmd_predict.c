@@ -62,11 +62,14 @@ static void close_rows(rows *in)
 
 /* ---- output */
 
+/* -1: one of them is no number, and so none is. */
 static int64_t most_probable(const float *p, int64_t n)
 {
     int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+        if (p[i] != p[i]) return -1;
         if (p[i] > p[best]) best = i;
+    }
     return best;
 }
 
@@ -79,12 +82,14 @@ static const char *number_format(float p, bool json)
 static void put_row(an_text *out, const float *p, int64_t n, bool classes, bool json)
 {
     const int64_t best = most_probable(p, n);
+    char class[24] = "";
+    if (best >= 0) snprintf(class, sizeof class, "%lld", (long long)best);
     if (json && classes)
-        an_text_printf(out, "{\"class\":%lld,\"outputs\":[", (long long)best);
+        an_text_printf(out, "{\"class\":%s,\"outputs\":[", best < 0 ? "null" : class);
     else if (json)
         an_text_puts(out, "{\"outputs\":[");
     else if (classes)
-        an_text_printf(out, "%lld  ", (long long)best);
+        an_text_printf(out, "%s  ", best < 0 ? "nan" : class);
     for (int64_t i = 0; i < n; i++)
         an_text_printf(out, number_format(p[i], json), i == 0 ? "" : json ? "," : " ", (double)p[i]);
     if (json) an_text_puts(out, "]}");
@@ -112,15 +117,17 @@ static void put_named(an_text *out, const char *name, const float *p, const an_c
     if (json) {
         an_text_puts(out, "{\"input\":");
         an_json_put(out, name);
-        an_text_printf(out, ",\"class\":%lld,\"label\":", (long long)at);
-        an_json_put(out, c->name[at]);
+        if (at < 0)
+            an_text_puts(out, ",\"class\":null,\"label\":null");
+        else
+            an_text_printf(out, ",\"class\":%lld,\"label\":", (long long)at), an_json_put(out, c->name[at]);
         an_text_puts(out, ",\"probabilities\":{");
     } else {
-        snprintf(printable, sizeof printable, "%s", c->name[at]);
+        snprintf(printable, sizeof printable, "%s", at < 0 ? "nan" : c->name[at]);
         an_text_printable(printable, strlen(printable));
         an_text_printf(out, "%s ", printable);
     }
-    at = json ? 0 : next_probable(p, n, -1);
+    at = json ? 0 : at < 0 ? -1 : next_probable(p, n, -1);
     for (int64_t i = 0; i < most && at >= 0; i++) {
         snprintf(printable, sizeof printable, "%s", c->name[at]);
         an_text_printable(printable, strlen(printable));
@@ -154,8 +161,10 @@ static an_status print_rows(an_err *err, const an_session *r, const rows *in, co
     const bool named = classes && names && names->n == p->columns;
     const char *name = in->asked.names.data;
     an_text out = {0};
+    int64_t bad = -1;
     if (json) an_text_puts(&out, "[");
     for (int64_t i = 0; i < p->rows; i++) {
+        if (classes && bad < 0 && most_probable(p->value + i * p->columns, p->columns) < 0) bad = i;
         if (i > 0) an_text_puts(&out, json ? "," : "\n");
         const float *row = p->value + i * p->columns;
         if (named)
@@ -166,7 +175,12 @@ static an_status print_rows(an_err *err, const an_session *r, const rows *in, co
         if (name) name += strlen(name) + 1;
     }
     if (json) an_text_puts(&out, "]");
-    return an_print_line(err, &out);
+    AN_TRY(an_print_line(err, &out));
+    if (bad < 0) return AN_OK;
+    return an_fail(err, AN_E_DATA,
+                   "predict: what the model says of row %lld (from 0) is not a number, so it has no class: look for "
+                   "NaN and infinities there",
+                   (long long)bad);
 }
 
 static an_status predict(an_err *err, an_session *r, const rows *in, const predict_values *v, const an_args *args)

@@ -63,6 +63,9 @@ void an_progress_run(an_progress *n, const an_session *r)
         an_say("weights %s", c->init_from);
     an_cli_warn(r->cx);
     if (r->step > 0) fprintf(stderr, "resume  after %lld updates\n", (long long)r->step);
+    if (c->decay_lr && c->min_lr > c->learning_rate)
+        an_say("note    min_lr=%g is above learning_rate=%g: the rate rises towards the end", c->min_lr,
+               c->learning_rate);
     if (c->wandb_log) an_say("note    wandb_log: nothing is sent anywhere, metrics.jsonl has the numbers");
 }
 
@@ -145,7 +148,7 @@ static double resident_bytes(void)
 }
 
 /* Columns of the terminal, at most 79. */
-/* Fields with two blanks between them, or one where that is too wide; what is wider still is cut. */
+/* Fields with two blanks between them, or one where that is too wide; what is wider still than a terminal is cut. */
 static void put_fields(const an_progress *n, char fields[][40], int count)
 {
     char line[12 * 42];
@@ -157,7 +160,10 @@ static void put_fields(const an_progress *n, char fields[][40], int count)
                          : total > wide ? " "
                                         : "  ",
                          fields[i]);
-    fprintf(stderr, "%s%.*s", n->terminal ? "\r\033[K" : "", wide, line);
+    if (n->terminal)
+        fprintf(stderr, "\r\033[K%.*s", wide, line);
+    else
+        fputs(line, stderr);
 }
 
 /* Warns once of a loss several times that of guessing (log of the vocabulary): such a run hardly learns. */

@@ -139,8 +139,7 @@ static bool is_recursive(const an_model *m)
 /* What is kept of the settings while they are rewritten: some have another name where the task is puzzles, some make up
  * the name of the run's folder. */
 typedef struct schedule {
-    bool puzzles, own;    /* own: the command is this program's, where only a preset made their names possible */
-    double lr, min_ratio; /* of puzzles: -1 where they are not given */
+    bool puzzles, own; /* own: the command is this program's, where only a preset made their names possible */
     bool has_out, has_updates, has_path;   /* max_iters is given; settings come from files */
     const char *data, *run_name, *project; /* as given, owned by the rewritten arguments; NULL: not given */
     const char *preset;                    /* what the settings begin with; NULL: not known */
@@ -254,11 +253,9 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     key[n] = 0;
     if (is(key, "arch")) return s->has_path ? AN_OK : check_group(err, equals + 1, s);
     if (is(key, "arch.name")) return check_model(err, equals + 1);
-    if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
     AN_TRY(note_folder(err, s, key, equals + 1, out));
     if (is(key, "project_name") || (is(key, "run_name") && an_recursive_null(equals + 1))) return AN_OK;
     if (is(key, "freeze_weights")) return add_freeze(err, equals + 1, out);
-    if (is(key, "lr_min_ratio") && s->puzzles) return s->min_ratio = strtod(equals + 1, NULL), AN_OK;
     bool scheduled;
     AN_TRY(add_schedule(err, s, key, equals + 1, out, &scheduled));
     if (scheduled) return AN_OK;
@@ -409,7 +406,7 @@ static an_status add_one_interval(an_err *err, const schedule *s, an_argv *out)
 static an_status add_arguments(an_err *err, int argc, char **argv, int first, bool trains, an_argv *out)
 {
     choice c = {NULL, NULL, NULL};
-    schedule s = {.lr = 1e-4, .min_ratio = -1, .own = !trains};
+    schedule s = {.own = !trains};
     bool theirs = trains;
     for (int i = first, used; i < argc; i += used ? used : 1) {
         AN_TRY(take_choice(err, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &c, &used));
@@ -429,11 +426,7 @@ static an_status add_arguments(an_err *err, int argc, char **argv, int first, bo
         return an_fail(err, AN_E_USAGE,
                        "epochs=0 trains nothing: set epochs=, or the number of updates with max_iters=");
     if (trains && !s.has_out) AN_TRY(add_folder(err, &s, out));
-    if (s.ends_alone) AN_TRY(add_one_interval(err, &s, out));
-    if (s.min_ratio < 0) return AN_OK;
-    char number[32];
-    snprintf(number, sizeof number, "%.9g", s.min_ratio * s.lr);
-    return put_setting(err, out, "min_lr", number);
+    return s.ends_alone ? add_one_interval(err, &s, out) : AN_OK;
 }
 
 /* The words after --subsets, up to the next option, as one word with commas between them. */

@@ -99,7 +99,7 @@ else
     cp -r "$dir/files" "$dir/uneven"
     echo iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgBwAACQAIjau5AQAAAABJRU5ErkJggg== | base64 -d >"$dir/uneven/train/dark_above/3.png"
     run train cnn data="$dir/uneven" channels=1 batch_size=4 max_iters=1 out="$dir/u"
-    code_is 1; says stderr "data=$dir/uneven: the images have different sizes; set height= and width="
+    code_is 1; says stderr "data=$dir/uneven: images of a folder are all brought to one size"
     run train cnn data="$dir/uneven" channels=1 height=8 width=8 batch_size=4 max_iters=1 warmup_iters=0 filters=4 hidden=8 threads=1 out="$dir/u"
     code_is 0
     cp -r "$dir/files" "$dir/live"

@@ -197,7 +197,7 @@ grep -q "puzzle_emb.weights" frozen/last.safetensors || fault "no puzzle table"
 if grep -q "optimizer.m" frozen/last.safetensors; then fault "frozen parameters have moments"; fi
 # shellcheck disable=SC2086
 run pretrain.py 'data_paths=[four1]' epochs=20 eval_interval=20 global_batch_size=20 $little freeze_weights=True arch.puzzle_emb_ndim=0 out=nothing
-code_is 1; says stderr "every parameter is frozen"
+code_is 1; says stderr "arch.puzzle_emb_ndim="
 for setting in freeze_weights=perhaps lr_warmup_steps=-9223372036854775808; do
     run pretrain.py 'data_paths=[four1]' $setting out=nothing
     code_is 1; says stderr "${setting#*=}: "

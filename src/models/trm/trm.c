@@ -88,6 +88,7 @@ const char *an_trm_fault(const an_trm_config *c)
     const char *fault = fault_of_sizes(c);
     if (fault) return fault;
     const int64_t L = an_trm_length(c), inner = 2 * an_trm_inner(c->expansion, WIDEST(c, L));
+    if (inner < 2) return "arch.expansion leaves the MLPs no width";
     if (c->puzzle_width > an_trm_prefix(c) * c->width)
         return "puzzle_emb_ndim is more than puzzle_emb_len positions of hidden_size hold";
     if (c->mlp_t && c->causal)

@@ -200,7 +200,7 @@ static const an_sum *sums(const void *settings)
         {"loss", NULL},        {"accuracy", "halted"}, {"exact_accuracy", "halted"}, {"q_halt_accuracy", "halted"},
         {"q_halt_loss", NULL}, {"lm_loss", NULL},      {"steps", "halted"},          {"halted", NULL},
         {NULL, NULL}};
-    static const an_sum texts[] = {{"loss", "tokens"}, {"tokens", NULL}, {NULL, NULL}};
+    static const an_sum texts[] = {{"loss", "labelled"}, {"labelled", NULL}, {NULL, NULL}};
     const an_trm_settings *s = settings;
     return s->causal ? texts : puzzles;
 }
@@ -299,11 +299,12 @@ static void describe(const void *settings, const char *parameters, an_text *out)
 /* Sudoku boards that the program makes, for any CPU. */
 #define MADE                                                                                                           \
     "batch_size=32 arch.hidden_size=64 arch.num_heads=2 arch.mlp_t=true arch.pos_encodings=none "                      \
-    "arch.puzzle_emb_ndim=0 arch.H_cycles=2 arch.L_cycles=2 arch.halt_max_steps=4 learning_rate=2e-3 min_lr=2e-4 "     \
+    "arch.puzzle_emb_ndim=0 arch.H_cycles=2 arch.L_cycles=2 arch.halt_max_steps=4 learning_rate=2e-3 "                 \
+    "lr_min_ratio=0.1 "                                                                                                \
     "ema=true ema_rate=0.99 log_interval=50 eval_iters=8 "
 /* TinyRecursiveModels' recipes; their warm-up of 2000 updates reaches the peak at update 1999, counted from 0. */
 #define RECIPE                                                                                                         \
-    "batch_size=768 divide_batch=8 learning_rate=1e-4 min_lr=1e-4 warmup_iters=1999 dtype=bfloat16 ema=true "          \
+    "batch_size=768 divide_batch=8 learning_rate=1e-4 lr_min_ratio=1 warmup_iters=1999 dtype=bfloat16 ema=true "       \
     "ema_rate=0.999 log_interval=10 keep=-1 "
 #define SMALL_DATA                                                                                                     \
     RECIPE "weight_decay=1.0 puzzle_emb_lr=1e-4 puzzle_emb_weight_decay=1.0 epochs=50000 epochs_per_pass=5000 "        \
@@ -344,7 +345,7 @@ static const an_preset presets[] = {
     {"chat_large", "conversations: 257.1M parameters",
      CHAT "arch.hidden_size=1024 arch.L_layers=12 arch.num_heads=16 batch_size=8", 2, 1, "chat"},
     {"cfg_pretrain", "TinyRecursiveModels' default settings: ARC; needs data=FOLDER",
-     "batch_size=768 divide_batch=8 learning_rate=1e-4 min_lr=1e-4 warmup_iters=1999 dtype=bfloat16 log_interval=10 "
+     "batch_size=768 divide_batch=8 learning_rate=1e-4 lr_min_ratio=1 warmup_iters=1999 dtype=bfloat16 log_interval=10 "
      "keep=-1 seed=0 "
      "data=data/arc-aug-1000 epochs=100000 epochs_per_pass=10000 eval_interval=10000",
      1, 1, NULL},

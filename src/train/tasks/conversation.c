@@ -205,7 +205,9 @@ static void settle_schedule(an_train_config *c, const chat_data *d)
     if (d->set[AN_TRAIN] && an_puzzle_set_updates(NULL, d->set[AN_TRAIN], &d->order, 1, &per_epoch) != AN_OK)
         per_epoch = 1; /* a batch larger than the data is refused where it is drawn */
     if (d->set[AN_TRAIN] && c->epochs > 0) c->max_iters = AN_MIN(c->epochs, INT64_MAX / per_epoch) * per_epoch;
-    if (d->set[AN_TRAIN] && c->epochs > 0) c->lr_decay_iters = AN_MAX(c->max_iters - 1, 1);
+    /* The rate falls over the whole run, whichever says how long it is. */
+    if (d->set[AN_TRAIN] && (c->epochs > 0 || c->lr_decay_iters > c->max_iters))
+        c->lr_decay_iters = AN_MAX(c->max_iters - 1, 1);
     if (d->set[AN_TRAIN] && s->eval_epochs > 0)
         c->eval_interval = AN_MIN(s->eval_epochs, INT64_MAX / per_epoch) * per_epoch;
     if (s->lr_warmup_steps != AS_COMMON) c->warmup_iters = AN_MAX(warmup_of(c, s) - 1, 0);

@@ -71,7 +71,9 @@ static an_status facts(an_err *err, const an_task_data *d, an_text *out)
 static an_status settle(an_err *err, an_train_config *c, const image_data *d, const char *key, int64_t have)
 {
     if (d->set && *an_train_number(c, key) == 0 && have == 0)
-        return an_fail(err, AN_E_USAGE, "data=%s: the images have different sizes; set height= and width=", c->data);
+        return an_fail(
+            err, AN_E_USAGE,
+            "data=%s: images of a folder are all brought to one size, which height= and width= say: set both", c->data);
     return an_task_settle(err, c, key, have);
 }
 

@@ -17,6 +17,7 @@
 typedef struct settings {
     int64_t epochs_per_pass, eval_epochs;
     char data_test[AN_CONFIG_TEXT_BYTES];
+    double lr_min_ratio;
 } settings;
 
 #define AT(name) offsetof(settings, name)
@@ -27,6 +28,8 @@ static const an_config_field fields[] = {
      "epochs between evaluations; 0: as eval_interval says"},
     {"data_paths_test", AN_CONFIG_TEXT, AT(data_test), "", 0, 0, NULL,
      "folders whose test split is evaluated; empty: those of data"},
+    {"lr_min_ratio", AN_CONFIG_FLOAT, AT(lr_min_ratio), "-1", -1, 1, NULL,
+     "learning rate at the end, as a part of its peak; -1: as min_lr says"},
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -115,8 +118,12 @@ static void close_puzzles(an_task_data *d)
     }
 }
 
-static an_status open_made(an_err *err, puzzle_data *d)
+static an_status open_made(an_err *err, const an_train_config *c, puzzle_data *d)
 {
+    if (*settings_of(c)->data_test)
+        return an_fail(err, AN_E_USAGE,
+                       "data_paths_test=%.200s: the boards of %s have a test split of their own; it is for data=FOLDER",
+                       settings_of(c)->data_test, c->data);
     AN_TRY(make_boards(err, &d->made));
     d->head.built_in = true;
     d->head.units[AN_TRAIN] = d->head.epoch = N_TRAIN;
@@ -215,6 +222,12 @@ static an_status settle_evaluations(an_err *err, an_train_config *c, const puzzl
 static an_status settle_epochs(an_err *err, an_train_config *c, const puzzle_data *d)
 {
     const int64_t batch = c->batch_size * c->gradient_accumulation_steps;
+    const int64_t *table = an_train_number(c, "arch.puzzle_emb_ndim");
+    if (strcmp(c->freeze, "*") == 0 && table && *table == 0)
+        return an_fail(err, AN_E_USAGE,
+                       "freeze=* (freeze_weights) trains the rows of puzzles alone, and this model has none: set "
+                       "arch.puzzle_emb_ndim=, or freeze less");
+    if (settings_of(c)->lr_min_ratio >= 0) c->min_lr = settings_of(c)->lr_min_ratio * c->learning_rate;
     AN_TRY(settle_evaluations(err, c, d));
     if (c->epochs > 0 && d->head.loaded && d->made.side) c->max_iters = c->lr_decay_iters = count_made(c, d, c->epochs);
     if (c->epochs == 0 || !d->set[AN_TRAIN]) return AN_OK;
@@ -252,7 +265,7 @@ static an_status open_parts(an_err *err, an_train_config *c, bool from, int flag
         if (flags & AN_OPEN_WHOLE_FILE)
             AN_TRY(open_whole(err, c, d));
         else if (d->made.side)
-            AN_TRY(open_made(err, d));
+            AN_TRY(open_made(err, c, d));
         else
             AN_TRY(open_sets(err, c, d));
         d->head.loaded = true;
@@ -371,7 +384,8 @@ static const char *folder(const an_task_data *d, int split, int i)
     return s ? an_puzzle_set_dir(s, i) : NULL;
 }
 
-static const an_task_unit other_units[] = {{"eval_interval", "eval_epochs", "0"}, {NULL, NULL, NULL}};
+static const an_task_unit other_units[] = {
+    {"eval_interval", "eval_epochs", "0"}, {"min_lr", "lr_min_ratio", "-1"}, {NULL, NULL, NULL}};
 
 const an_task an_puzzle_task = {.name = "puzzle",
                                 .settles_epochs = true,

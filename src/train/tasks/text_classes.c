@@ -374,6 +374,29 @@ static an_status read_texts(an_err *err, const an_task_data *task, int split, in
     return AN_OK;
 }
 
+/* Classes that no training text has: a model cannot learn them. */
+static void tell(const an_train_config *c, const an_task_data *task, an_text *out)
+{
+    enum { NAMED = 3 };
+    const text_data *d = texts(task);
+    const encoded *train = &d->split[AN_TRAIN];
+    int missing = 0;
+    (void)c;
+    if (!task->loaded || d->vectors || d->whole || !train->label) return;
+    for (int32_t k = 0; k < d->classes.n; k++) {
+        bool found = false;
+        char name[AN_CLASS_NAME_BYTES];
+        for (int64_t i = 0; i < task->units[AN_TRAIN] && !found; i++) found = train->label[i] == k;
+        if (found || missing++ >= NAMED) continue;
+        snprintf(name, sizeof name, "%s", d->classes.name[k]);
+        an_text_printable(name, strlen(name));
+        an_text_printf(
+            out, "no text of the class %s is trained on: all of them are for validation (fold=%lld of folds=%lld)\n",
+            name, (long long)d->fold, (long long)d->folds);
+    }
+    if (missing > NAMED) an_text_printf(out, "nor of %d classes more\n", missing - NAMED);
+}
+
 /* XXH3-128 over tokens (or vectors as float32) and label of each text of the split. */
 static void hash(const an_task_data *task, int split, char out[AN_HASH_TEXT_BYTES])
 {
@@ -535,6 +558,7 @@ const an_task an_text_task = {.name = "text",
                               .open = open_text,
                               .close = close_text,
                               .sizes = sizes,
+                              .tell = tell,
                               .hash = hash,
                               .batch = batch,
                               .count = count,
