@@ -8,6 +8,7 @@ from ._library import BF16, BOOL, F16, F32, F64, I32, I64, U8, alive, empty_cach
 DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16, torch.float64: F64, torch.int32: I32, torch.int64: I64,
           torch.uint8: U8, torch.bool: BOOL}
 BACK = {v: k for k, v in DTYPES.items()}
+INPUTS = {**DTYPES, torch.int8: 100, torch.int16: 101}  # AN_IMPORT_I8, AN_IMPORT_I16: of arrays that are read alone
 
 
 class Model(Handle):

@@ -22,7 +22,7 @@ from torch._dynamo.backends import registry
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from ._context import BACK, DTYPES, Model, empty_cache, memory
+from ._context import BACK, INPUTS, Model, empty_cache, memory
 from ._graph import Text, Unsupported, dense_order, without_strides
 from ._library import INPUT, OUTPUT, Array, Counts, library
 from ._step import Step, step
@@ -44,10 +44,10 @@ _fallbacks = collections.Counter()
 class Plan(Model):
     """A graph for one set of sizes: a context of its own, and the form of its results."""
 
-    def __init__(self, name, text, wanted):
-        """`wanted`: of each result its strides, or None where any order does."""
+    def __init__(self, name, text, wanted, narrow):
+        """`wanted`: of each result its strides, or None where any order does; `narrow`: int8 or int16, or None."""
         super().__init__(name, text)
-        self.wanted = wanted
+        self.wanted, self.narrow = wanted, narrow
         self.inputs = (Array * max(1, self.lib.an_import_count(self.file, INPUT)))()
         self.outputs = (Array * max(1, self.lib.an_import_count(self.file, OUTPUT)))()
         self.n_outputs = self.lib.an_import_count(self.file, OUTPUT)
@@ -59,7 +59,9 @@ class Plan(Model):
         if strides == self.strides:
             return
         for a, t in zip(self.inputs, tensors):
-            a.dtype, a.rank = DTYPES[t.dtype], t.dim()
+            if t.dtype not in INPUTS:
+                raise Unsupported(f"an input of {t.dtype}")
+            a.dtype, a.rank = INPUTS[t.dtype], t.dim()
             a.dim[:a.rank], a.step[:a.rank] = t.shape, t.stride()
         if self.lib.an_import_call_plan(self.model, self.inputs, self.outputs, self.why) != 0:
             raise Unsupported(self.sentence())
@@ -82,7 +84,7 @@ class Plan(Model):
             a.data = t.data_ptr() if t.numel() else None
         if self.lib.an_import_call(self.model, self.inputs, self.outputs, self.why) != 0:
             raise RuntimeError(self.sentence())
-        return results
+        return [t if dtype is None else t.to(dtype) for t, dtype in zip(results, self.narrow)]
 
     def counts(self):
         out = Counts()
@@ -156,7 +158,9 @@ class Graph:
             try:
                 text = self._text(self._values(values))
                 wanted = [self._wanted(text, node) for node in self.computed]
-                plan = Plan(self.name, text.build(self.inputs, self.computed), wanted) if self.computed else None
+                dtypes = [node.meta["val"].dtype for node in self.computed]
+                narrow = [d if d in (torch.int8, torch.int16) else None for d in dtypes]  # integers are of 32 bits in the library
+                plan = Plan(self.name, text.build(self.inputs, self.computed), wanted, narrow) if self.computed else None
                 if plan and not self.symbols:  # what only building finds out, before anything runs
                     with plan.lock:
                         plan.plan([n.meta["val"] for n in self.inputs])

@@ -30,6 +30,21 @@ void an_export_put_layouts(an_text *out)
     an_text_puts(out, "  others                the names and shapes of our checkpoints; without layout=\n");
 }
 
+/* Endings of formats that are not written: such a file would be another one than its name says. */
+static an_status check_ending(an_err *err, const char *out)
+{
+    static const char *const others[] = {".onnx",  ".gguf",   ".ggml",    ".npz",       ".npy", ".h5",
+                                         ".keras", ".tflite", ".mlmodel", ".mlpackage", ".pb",  ".msgpack"};
+    const char *slash = strrchr(out, '/'), *dot = strrchr(slash ? slash : out, '.');
+    for (size_t i = 0; dot && i < AN_COUNT(others); i++)
+        if (strcmp(dot, others[i]) == 0)
+            return an_fail(err, AN_E_USAGE,
+                           "out=%.200s: %s is not written; a model's weights are written as .safetensors, an imported "
+                           "one's archive as .pt2, and other layouts by layout= (anneal export --help)",
+                           out, others[i]);
+    return AN_OK;
+}
+
 /* Creates the folder of the output file, and its parents. */
 static an_status make_folder_of(an_err *err, const char *path)
 {
@@ -60,6 +75,7 @@ an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code)
     const an_model *model;
     AN_TRY(an_config_defaults(err, &an_export_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_export_keys, &v}, 1));
+    AN_TRY(check_ending(err, v.out));
     AN_TRY(an_run_dir_check_output(err, v.out));
     AN_TRY(an_ckpt_find(err, args->words[0], v.best, path));
     AN_TRY(an_model_open_weights(err, path, &model, &st));

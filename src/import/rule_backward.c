@@ -97,6 +97,7 @@ static an_status gradients(an_build *b, const an_pt2_node *n, const origin *o, c
         if (arg[i].kind != AN_ARG_TENSOR) continue;
         an_built_value *v = an_build_get(b, arg[i].value);
         bool varies = false;
+        v->once = NULL; /* the gradient is asked of v->t */
         for (int k = 0; k < count; k++)
             if (x[k] == o->arg[i]) varies = true;
         if (varies && (linear || apart))

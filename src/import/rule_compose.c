@@ -356,8 +356,7 @@ an_status an_rule_cumulative_trapezoid(an_build *b, const an_pt2_node *n)
     return trapezoid(b, n, true);
 }
 
-/* `part` of the way from x to y, from the nearer end, as PyTorch's lerp has it: an infinite one is then read at its own place alone. */
-static an_tensor *between(an_build *b, an_tensor *x, an_tensor *y, an_tensor *part)
+an_tensor *an_between(an_build *b, an_tensor *x, an_tensor *y, an_tensor *part)
 {
     an_tensor *d = an_sub_at(AN_AT, y, x), *rest = an_add_num_at(AN_AT, an_neg_at(AN_AT, part), 1);
     an_tensor *up = an_add_at(AN_AT, x, an_mul_at(AN_AT, d, part)),
@@ -392,7 +391,7 @@ an_status an_rule_quantile(an_build *b, const an_pt2_node *n)
     an_tensor *from = an_gather_at(AN_AT, rows, index), *to = an_gather_at(AN_AT, rows, above); /* [Q or none, ...] */
     an_shape wide = an_shape_of(from), out = {.rank = 0};
     for (int i = list; i < wide.rank; i++) wide.dim[i] = 1;
-    an_tensor *y = between(b, from, to, an_reshape_at(AN_AT, part, wide));
+    an_tensor *y = an_between(b, from, to, an_reshape_at(AN_AT, part, wide));
     an_shape rest = an_shape_of(rows); /* NaN is sorted behind all numbers */
     an_tensor *last = an_slice_at(AN_AT, rows, 0, rest.dim[0] - 1, rest.dim[0], 1);
     rest.rank--;

@@ -180,10 +180,10 @@ an_status an_rule_native_dropout(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0);
     const double p = an_in_float(b, n, 1);
-    const bool on = (an_in_none(n, 2) || an_in_bool(b, n, 2)) && !b->inference && p > 0 && p < 1;
-    if (!on) {
-        an_out(b, n, 0, x);
-        an_out(b, n, 1, an_full_at(AN_AT, b->cx, AN_BOOL, an_shape_of(x), 1));
+    const bool on = (an_in_none(n, 2) || an_in_bool(b, n, 2)) && !b->inference && p > 0, none = on && p >= 1;
+    if (!on || none) {
+        an_out(b, n, 0, none ? an_full_at(AN_AT, b->cx, an_dtype_of(x), an_shape_of(x), 0) : x);
+        an_out(b, n, 1, an_full_at(AN_AT, b->cx, AN_BOOL, an_shape_of(x), none ? 0 : 1));
         return AN_OK;
     }
     an_tensor *u = an_rand_at(AN_AT, b->cx, an_shape_of(x)), *keep = an_ge_at(AN_AT, u, an_num(u, b->cx, p));

@@ -787,12 +787,19 @@ an_status an_rule_addcdiv(an_build *b, const an_pt2_node *n)
     return combine(b, n, an_div_at);
 }
 
-/* a + w (b - a) */
+/* a + w (b - a), from 1/2 on b - (1 - w)(b - a) */
 an_status an_rule_lerp(an_build *b, const an_pt2_node *n)
 {
-    an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1), *d = an_sub_at(AN_AT, y, x);
-    an_tensor *w = an_in_is_tensor(n, 2) ? an_in(b, n, 2) : an_num(x, b->cx, an_in_float(b, n, 2));
-    an_out(b, n, 0, an_add_at(AN_AT, x, an_mul_at(AN_AT, d, w)));
+    an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1);
+    if (an_in_is_tensor(n, 2)) {
+        an_out(b, n, 0, an_between(b, x, y, an_in(b, n, 2)));
+        return AN_OK;
+    }
+    const double w = an_in_float(b, n, 2);
+    an_tensor *d = an_sub_at(AN_AT, y, x);
+    an_out(b, n, 0,
+           w < 0.5 ? an_add_at(AN_AT, x, an_mul_num_at(AN_AT, d, w))
+                   : an_sub_at(AN_AT, y, an_mul_num_at(AN_AT, d, 1 - w)));
     return AN_OK;
 }
 

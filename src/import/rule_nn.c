@@ -575,16 +575,32 @@ static void heads_once(an_build *b, const an_pt2_node *n, const an_tensor *q, an
     *k = once_k, *v = once_v;
 }
 
+/* One of four axes whose first broadcasts. */
+static an_tensor *of_batch(an_tensor *t, int64_t batch)
+{
+    an_shape s = an_shape_of(t);
+    if (s.rank != 4 || s.dim[0] != 1 || batch <= 1) return t;
+    s.dim[0] = batch;
+    return an_expand_at(AN_AT, t, s);
+}
+
 an_status an_rule_attention(an_build *b, const an_pt2_node *n)
 {
     an_tensor *q = an_in(b, n, 0), *k = an_in(b, n, 1), *v = an_in(b, n, 2);
     heads_once(b, n, q, &k, &v);
-    const an_shape shape = an_shape_of(q);
+    an_shape shape = an_shape_of(q);
     if (shape.rank < 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "q has %d axes", shape.rank);
     if (shape.rank > 4) AN_TRY(equal_in_front(b, n, &shape));
     q = four_axes(q); /* [B,H,T,D] */
     k = four_axes(k); /* [B,G,S,D], G heads or fewer */
     v = four_axes(v);
+    const int64_t batch = AN_MAX(an_dim(q, 0), AN_MAX(an_dim(k, 0), an_dim(v, 0)));
+    if (shape.rank == 4) {
+        shape.dim[0] = batch;
+        q = of_batch(q, batch);
+    }
+    k = of_batch(k, batch);
+    v = of_batch(v, batch);
     const int64_t T = an_dim(q, 2), S = an_dim(k, 2), D = an_dim(q, 3);
     const double dropout = b->inference ? 0 : an_in_float(b, n, 4);
     const double scale = an_in_none(n, 6) ? 1 / sqrt((double)AN_MAX(D, 1)) : an_in_float(b, n, 6);

@@ -510,7 +510,10 @@ static an_status concat(an_build *b, const an_pt2_node *n, bool stack)
         }
         part[used++] = x;
     }
-    if (used == 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "no parts");
+    if (used == 0) { /* empty lists alone */
+        an_out(b, n, 0, an_as(an_in_list_value(b, n, 0, 0).t, an_out_dtype(b, n, 0)));
+        return AN_OK;
+    }
     const int rank = an_rank(part[0]);
     int axis = an_wrap_axis(an_in_int(b, n, 1), rank + stack);
     for (int k = 0; stack && k < used; k++) {

@@ -137,6 +137,8 @@ void an_drop_batch(an_build *b, const an_pt2_node *n);
  * the end; means of windows as adaptive pools have them, NULL: the axis is too long. */
 an_tensor *an_spread(an_tensor *x, int axis, int stride);
 an_tensor *an_pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t after);
+/* `part` of the way from x to y, from the nearer end, as PyTorch's lerp has it: an infinite one is then read at its own place alone. */
+an_tensor *an_between(an_build *b, an_tensor *x, an_tensor *y, an_tensor *part);
 /* x [N,H,W,I] by w [I,KH,KW,O/g]: an_conv_transpose2d, with PyTorch's output padding, which may be up to the dilation. */
 an_tensor *an_transposed_planes(an_tensor *x, an_tensor *w, an_tensor *bias, an_window s);
 int64_t an_ceil_extra(int64_t length, int kernel, int stride, int pad, int dilation);

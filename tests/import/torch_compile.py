@@ -115,6 +115,43 @@ class Of(nn.Module):
 
 
 @test
+def heads_of_keys_that_a_model_repeats_have_their_gradients():
+    for heads, T, S, masked, dtype in ((1, 6, 6, True, torch.float32), (1, 4, 6, False, torch.float32), (2, 5, 5, True, torch.float64), (1, 5, 5, False, torch.float64)):
+        mask = torch.ones(T, S, dtype=torch.bool).tril() if masked else None
+
+        def f(q, k, v):
+            k, v = (x[:, :, None].expand(2, heads, 4 // heads, S, 8).reshape(2, 4, S, 8) for x in (k, v))
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=not masked)
+        given = [torch.randn(2, h, n, 8, dtype=dtype) for h, n in ((4, T), (heads, S), (heads, S))]
+        found = []
+        for run in (f, compiled(f)):
+            leaves = [x.clone().requires_grad_() for x in given]
+            run(*leaves).sin().sum().backward()
+            found.append([x.grad for x in leaves])
+        for a, b in zip(*found):
+            assert float((a - b).abs().max()) < 1e-5 * max(1, float(a.abs().max())), (heads, T, S, masked)
+
+
+@test
+def edges_of_single_operations_are_pytorchs():
+    x = torch.ones(4, 4, requires_grad=True)
+    y = compiled(lambda x: F.dropout(x, 1.0))(x)
+    y.sum().backward()
+    assert not y.any() and not x.grad.any()
+    small = torch.tensor([100, 2], dtype=torch.int8)
+    for f in (lambda x: x.float() * 2, lambda x: x * 3, lambda x: (x.float() * 50).to(torch.int16)):
+        want, got = f(small), compiled(f)(small)
+        assert got.dtype == want.dtype and torch.equal(got, want)
+    assert compiled(lambda x: torch.cat([x.flatten()[:0]] * 2))(torch.ones(3, 2)).shape == (0,)
+    q, k = torch.randn(2, 3, 5, 4), torch.randn(1, 3, 5, 4)
+    assert float((compiled(F.scaled_dot_product_attention)(q, k, k) - F.scaled_dot_product_attention(q, k, k)).abs().max()) < 1e-6
+    a, b = torch.tensor([float("inf"), 0.0, 1.0]), torch.tensor([0.0, float("inf"), 2.0])
+    for w in (0.7, 0.2, torch.tensor([0.7, 0.7, 0.2])):
+        want, got = torch.lerp(a, b, w), compiled(torch.lerp)(a, b, w)
+        assert torch.equal(torch.isnan(got), torch.isnan(want)) and torch.allclose(got, want, equal_nan=True)
+
+
+@test
 def gradients_that_are_operations_of_their_own_are_pytorchs():
     image, volume, rows = torch.randn(2, 4, 6, 5), torch.randn(2, 4, 4, 6, 5), torch.randn(2, 3, 4)
     weights = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
@@ -207,11 +244,11 @@ def the_sums_of_attention_mean_the_same_to_pytorchs_kernels():
         gradients, f = attended(4, 6, 6, is_causal=True)
 
         class Never(real):
-            def __init__(self, name, text, wanted):
+            def __init__(self, name, text, wanted, narrow):
                 self.model = self.context = self.file = None
                 if name == refused:
                     raise anneal.torch.Unsupported("refused by the test")
-                super().__init__(name, text, wanted)
+                super().__init__(name, text, wanted, narrow)
         anneal.torch.Plan = Never
         try:
             ours = gradients(compiled(f, options={"fallback": True}))
@@ -323,7 +360,7 @@ def pools_and_attention_fall_back_with_what_pytorchs_kernels_take():
     real, anneal.torch.Plan = anneal.torch.Plan, None
     try:
         class Never:
-            def __init__(self, name, text, wanted):
+            def __init__(self, name, text, wanted, narrow):
                 raise anneal.torch.Unsupported("refused by the test")
         anneal.torch.Plan = Never
         model = nn.Sequential(nn.MaxPool2d(2))

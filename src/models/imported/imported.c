@@ -83,11 +83,16 @@ static bool has_classes_last(const settings *s, an_shape out)
     return found;
 }
 
+enum { NOT_A_CLASS = -100 }; /* of `ignore`, where it is not set */
+
 static an_status settle_label(an_err *err, settings *s, const an_import_entry *out)
 {
     const bool classes = is_loss(s, "cross_entropy");
     an_shape label = out->shape;
     s->label = (an_imported_array){.name = "labels"};
+    if (!classes && s->ignore != NOT_A_CLASS)
+        return an_fail(err, AN_E_USAGE, "ignore=%lld: labels are ignored by loss=cross_entropy alone, not by loss=%s",
+                       (long long)s->ignore, s->loss);
     if (is_loss(s, "output")) {
         if (out->shape.rank == 0 && out->dtype != AN_I32) return AN_OK;
         return an_fail(err, AN_E_USAGE, "loss=output: the first result of %s is no scalar; name a loss", s->source);
