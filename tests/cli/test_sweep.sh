@@ -32,7 +32,7 @@ run sweep demo $model steps=5 minutes=3 budget=3MiB out="$dir/s"
 code_is 0; says stdout "the largest that fits by the plan: $largest"
 equal "$(cksum "$dir/s/batch-1/metrics.jsonl")" "$before" "a point that was there"
 # shellcheck disable=SC2086
-run sweep demo $model steps=6 minutes=3 budget=2800KiB out="$dir/s" --quiet
+run sweep demo $model steps=6 minutes=3 budget=3000KiB out="$dir/s" --quiet
 [ "$(cksum "$dir/s/batch-1/metrics.jsonl")" != "$before" ] || fault "a point of other settings was taken for this one's"
 ok "the same command goes on with the points that are there, another one does not take them"
 
