@@ -10,7 +10,7 @@
 # BUILD/tests cuda/test_gpu, cuda/test_memory, cuda/test_bind, cuda/test_cudnn, ops/test_ops; BUILD/proxy/libcuda.so.1 where there is no compiler
 # (make on-gpu).
 alone="doctor tests bytes steps profile commands curve"
-beside="sanitizer table convs bind selftest selftest_char selftest_tf32 selftest_half selftest_gpt2s selftest_gpt2 selftest_bias selftest_odd bits exact crossing killed fault hang memory_full scaled"
+beside="sanitizer table convs bind selftest selftest_char selftest_tf32 selftest_half selftest_gpt2s selftest_gpt2 selftest_bias selftest_odd bits exact crossing tasks killed fault hang memory_full scaled"
 others="arrays seeds sanitizer_wide"
 build=$1 logs=$2
 [ -x "$build/anneal" ] && [ -n "$logs" ] || { sed -n 2,13p "$0" >&2; exit 2; }
@@ -199,6 +199,27 @@ crossing() {
         near "$work/straight" "$work/there" 100 1e-3 && near "$work/straight" "$work/back" 100 1e-3
 }
 
+# Every task of tests/cli/tasks.sh: half of a run on the CPU and half on the GPU, in exact mode, has the bits of a run on the CPU.
+tasks() {
+    root=$PWD program=$anneal tiny="block_size=16 n_layer=1 n_head=2 n_embd=16 batch_size=4 eval_iters=2 workers=0"
+    cd "$work" || return 1
+    # shellcheck source=tests/cli/tasks.sh
+    . "$root/tests/cli/tasks.sh"
+    ran=0
+    while IFS='|' read -r name what settings; do
+        name=${name% } what=${what# } what=${what% }
+        # shellcheck disable=SC2086  # $settings is a list
+        set -- "$what" $settings exact=true eval_iters=1 seed=3 --quiet
+        "$anneal" train "$@" device=cpu max_iters=4 eval_interval=4 out="$name.cpu" </dev/null &&
+            "$anneal" train "$@" device=cpu max_iters=2 eval_interval=2 out="$name.both" </dev/null &&
+            "$anneal" resume "$name.both" device=cuda max_iters=4 --quiet </dev/null &&
+            same "$name" "$name.cpu" "$name.both" || return 1
+        ran=$((ran + 1))
+    done <table
+    echo "# $ran tasks, half of each on the CPU"
+    [ "$ran" -eq "$(wc -l <table)" ]
+}
+
 # What a user types first; device=auto takes the GPU and says why.
 commands() {
     cd "$work" || return 1
@@ -383,6 +404,7 @@ about() {
     bits) echo "the same bits" ;;
     exact) echo "cuda has the CPU's bits" ;;
     crossing) echo "a run goes on on another device, 100 updates" ;;
+    tasks) echo "every task goes on from the CPU to the GPU with its bits" ;;
     killed) echo "kill -9 and resume" ;;
     fault) echo "a kernel that faults" ;;
     hang) echo "a step beyond the timeout" ;;
