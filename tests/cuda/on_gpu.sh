@@ -206,14 +206,14 @@ tasks() {
     # shellcheck source=tests/cli/tasks.sh
     . "$root/tests/cli/tasks.sh"
     ran=0
-    while IFS='|' read -r name what settings; do
-        name=${name% } what=${what# } what=${what% }
+    while IFS='|' read -r task trained settings; do
+        task=${task% } trained=${trained# } trained=${trained% }
         # shellcheck disable=SC2086  # $settings is a list
-        set -- "$what" $settings exact=true eval_iters=1 seed=3 --quiet
-        "$anneal" train "$@" device=cpu max_iters=4 eval_interval=4 out="$name.cpu" </dev/null &&
-            "$anneal" train "$@" device=cpu max_iters=2 eval_interval=2 out="$name.both" </dev/null &&
-            "$anneal" resume "$name.both" device=cuda max_iters=4 --quiet </dev/null &&
-            same "$name" "$name.cpu" "$name.both" || return 1
+        set -- "$trained" $settings exact=true eval_iters=1 seed=3 --quiet
+        "$anneal" train "$@" device=cpu max_iters=4 eval_interval=4 out="$task.cpu" </dev/null &&
+            "$anneal" train "$@" device=cpu max_iters=2 eval_interval=2 out="$task.both" </dev/null &&
+            "$anneal" resume "$task.both" device=cuda max_iters=4 --quiet </dev/null &&
+            same "$task" "$task.cpu" "$task.both" || return 1
         ran=$((ran + 1))
     done <table
     echo "# $ran tasks, half of each on the CPU"

@@ -20,7 +20,12 @@ typedef struct chat_settings {
     double lr_min_ratio;
 } chat_settings;
 
-enum { AUTO_WARMUP = 1000, AS_COMMON = -2 /* of lr_warmup_steps */, UNKNOWN_LENGTH = 512 };
+enum {
+    AUTO_WARMUP = 1000,
+    AS_COMMON = -2, /* of lr_warmup_steps */
+    UNKNOWN_LENGTH = 512,
+    UNSET_DECAY = 600000 /* lr_decay_iters' own default (train/config.c) */
+};
 
 #define AT(name) offsetof(chat_settings, name)
 static const an_config_field fields[] = {
@@ -205,8 +210,8 @@ static void settle_schedule(an_train_config *c, const chat_data *d)
     if (d->set[AN_TRAIN] && an_puzzle_set_updates(NULL, d->set[AN_TRAIN], &d->order, 1, &per_epoch) != AN_OK)
         per_epoch = 1; /* a batch larger than the data is refused where it is drawn */
     if (d->set[AN_TRAIN] && c->epochs > 0) c->max_iters = AN_MIN(c->epochs, INT64_MAX / per_epoch) * per_epoch;
-    /* The rate falls over the whole run, whichever says how long it is. */
-    if (d->set[AN_TRAIN] && (c->epochs > 0 || c->lr_decay_iters > c->max_iters))
+    /* The rate falls over the whole run, also where max_iters says how long it is and lr_decay_iters was left as it is for GPTs. */
+    if (d->set[AN_TRAIN] && (c->epochs > 0 || c->lr_decay_iters == UNSET_DECAY))
         c->lr_decay_iters = AN_MAX(c->max_iters - 1, 1);
     if (d->set[AN_TRAIN] && s->eval_epochs > 0)
         c->eval_interval = AN_MIN(s->eval_epochs, INT64_MAX / per_epoch) * per_epoch;
