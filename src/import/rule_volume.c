@@ -43,6 +43,24 @@ static an_tensor *volume(an_tensor *y, int64_t N, int64_t D)
     return an_reshape_at(AN_AT, y, AN_SHAPE(N, D, s.dim[1], s.dim[2], s.dim[3]));
 }
 
+/* The filter of tap k along D of w [KD,...], and the window of each over H and W. */
+static an_tensor *tap_of(an_tensor *w, int64_t k)
+{
+    an_tensor *tap = an_slice_at(AN_AT, w, 0, k, k + 1, 1);
+    return an_reshape_at(AN_AT, tap, AN_SHAPE(an_dim(w, 1), an_dim(w, 2), an_dim(w, 3), an_dim(w, 4)));
+}
+
+static an_window plane_of(const int stride[3], const int pad[3], const int dilation[3], int64_t groups)
+{
+    return (an_window){.stride_h = stride[1],
+                       .stride_w = stride[2],
+                       .pad_h = pad[1],
+                       .pad_w = pad[2],
+                       .dilation_h = dilation[1],
+                       .dilation_w = dilation[2],
+                       .groups = (int)AN_MIN(AN_MAX(groups, -1), 1 << 20)};
+}
+
 /* x [N,D,H,W,C] by w [KD,O,KH,KW,I/g]; `pad` over H and W alone. */
 static an_status convolve(an_build *b, const an_pt2_node *n, an_tensor *x, an_tensor *w, an_tensor *bias,
                           const int stride[3], const int pad[3], const int dilation[3], int64_t groups, bool alone)
@@ -52,16 +70,9 @@ static an_status convolve(an_build *b, const an_pt2_node *n, an_tensor *x, an_te
     an_tensor *y = NULL;
     if (length < reach || taps < 1) return an_build_refuse(b, AN_E_IO, "a kernel longer than its input");
     if (taps > MOST_TAPS) return an_build_refuse(b, AN_E_UNSUPPORTED, "a kernel of more than %d frames", MOST_TAPS);
-    const an_window s = {.stride_h = stride[1],
-                         .stride_w = stride[2],
-                         .pad_h = pad[1],
-                         .pad_w = pad[2],
-                         .dilation_h = dilation[1],
-                         .dilation_w = dilation[2],
-                         .groups = (int)AN_MIN(AN_MAX(groups, -1), 1 << 20)};
+    const an_window s = plane_of(stride, pad, dilation, groups);
     for (int64_t k = 0; k < taps; k++) {
-        an_tensor *tap = an_slice_at(AN_AT, w, 0, k, k + 1, 1);
-        tap = an_reshape_at(AN_AT, tap, AN_SHAPE(an_dim(w, 1), an_dim(w, 2), an_dim(w, 3), an_dim(w, 4)));
+        an_tensor *tap = tap_of(w, k);
         an_tensor *part = an_conv2d_at(AN_AT, images(x, k * dilation[0], stride[0], D), tap, k == 0 ? bias : NULL, s);
         y = y ? an_add_at(AN_AT, y, part) : part;
     }
@@ -110,20 +121,13 @@ an_status an_rule_conv_transpose3d(an_build *b, const an_pt2_node *n)
                   length = (D - 1) * stride[0] + dilation[0] * (taps - 1) + 1 + extra[0] - 2 * (int64_t)pad[0];
     if (taps < 1 || length < 1) return an_build_refuse(b, AN_E_IO, "a result without frames; the file is damaged");
     if (taps > MOST_TAPS) return an_build_refuse(b, AN_E_UNSUPPORTED, "a kernel of more than %d frames", MOST_TAPS);
-    const an_window s = {.stride_h = stride[1],
-                         .stride_w = stride[2],
-                         .pad_h = pad[1],
-                         .pad_w = pad[2],
-                         .dilation_h = dilation[1],
-                         .dilation_w = dilation[2],
-                         .groups = (int)g,
-                         .extra_h = extra[1],
-                         .extra_w = extra[2]};
+    an_window s = plane_of(stride, pad, dilation, g);
+    s.extra_h = extra[1];
+    s.extra_w = extra[2];
     x = an_narrow(b, images(x, 0, 1, D));
     w = an_narrow(b, an_permute_at(AN_AT, w, AN_SHAPE(2, 0, 3, 4, 1))); /* [KD,I,KH,KW,O/g] */
     for (int64_t k = 0; k < taps; k++) {
-        an_tensor *tap = an_slice_at(AN_AT, w, 0, k, k + 1, 1);
-        tap = an_reshape_at(AN_AT, tap, AN_SHAPE(an_dim(w, 1), an_dim(w, 2), an_dim(w, 3), an_dim(w, 4)));
+        an_tensor *tap = tap_of(w, k);
         an_tensor *part = an_spread(volume(an_widen(an_transposed_planes(x, tap, NULL, s)), N, D), 1, stride[0]);
         const int64_t before = k * dilation[0] - pad[0], reach = an_dim(part, 1);
         if (before >= length || before + reach <= 0) continue; /* all in the padding */
