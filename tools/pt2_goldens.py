@@ -9,28 +9,13 @@
 
 Everything is float64 and drawn from a fixed seed. PyTorch is needed here and nowhere else.
 """
-import argparse, io, json, os, sys, warnings, zipfile
+import argparse, os, sys, warnings
 import torch, torch.nn as nn, torch.nn.functional as F
+from pt2_strip import strip
 from safetensors.torch import save_file
 
 warnings.filterwarnings("ignore")
 torch.set_default_dtype(torch.float64)
-
-
-def strip(path):
-    """Removes what an importer does not read: samples, stack traces."""
-    with zipfile.ZipFile(path) as z:
-        parts = [(i.filename, z.read(i.filename)) for i in z.infolist()]
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
-        for name, data in parts:
-            if "/sample_inputs/" in name or name.endswith("serialization_id"):
-                continue
-            if "/models/" in name:
-                program = json.loads(data)
-                for node in program["graph_module"]["graph"]["nodes"]:
-                    node["metadata"] = {}
-                data = json.dumps(program, separators=(",", ":")).encode()
-            z.writestr(zipfile.ZipInfo(name), data)
 
 
 def _written(f, w):
