@@ -12,21 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from least_torch import least
+
 SHAPES = ["32,12,1024,64", "8,12,1024,64", "2,12,1024,64", "64,6,256,64,0.2", "8,12,4096,64", "2,12,16384,64", "16,6,2048,128",
           "4,16,512,128,0.2", "1,6,16384,128", "32,6,1021,65", "32,8,1024,96", "32,12,1024,32"]
-
-
-def least(run):
-    best = float("inf")
-    for _ in range(7):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(5):
-            run()
-        end.record()
-        end.synchronize()
-        best = min(best, begin.elapsed_time(end) / 5)
-    return best * 1e3
 
 
 def times(shape, backend):

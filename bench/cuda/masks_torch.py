@@ -14,23 +14,12 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from least_torch import least
+
 SHAPES = ["32,12,512,64,pad", "32,12,512,64,full", "8,12,2048,64,full", "8,6,2048,128,full", "8,12,4096,64,w256", "2,12,16384,64,w1024",
           "4,8,8192,128,w1024"]
 torch._functorch.config.donated_buffer = False  # the gradient is asked for several times
 flex = torch.compile(flex_attention)
-
-
-def least(run):
-    best = float("inf")
-    for _ in range(7):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(5):
-            run()
-        end.record()
-        end.synchronize()
-        best = min(best, begin.elapsed_time(end) / 5)
-    return best * 1e3
 
 
 def ways(kind, q, k, v):
